@@ -20,7 +20,7 @@ from tilelink.ir.nodes import PIECE_ROWS
 from tilelink.proof.happens_before.check import check
 from tilelink.schedule.index import Number, names_in
 from tilelink.schedule.memory import Access
-from tilelink.schedule.roles import Phase, PingPong, Plain, Role, Schedule
+from tilelink.schedule.roles import GROUPED, Phase, PingPong, Plain, Role, Schedule
 from tilelink.schedule.steps import Load, Step, Store
 from tilelink.schedule.walk import mapped, phases, read, steps_in, with_bodies, with_phases, written
 
@@ -31,15 +31,15 @@ GROUPS = 2  # that alternate
 
 def in_gluon(role: Role) -> bool:
     """Whether a role has groups of warps of its own, which Triton's language does not know."""
-    return any(isinstance(phase.pipelining, PingPong) for phase in role.phases)
+    return any(isinstance(phase.pipelining, GROUPED) for phase in role.phases)
 
 
 def check_alone(roles: Sequence[Role]) -> None:
     """Raises NotPrinted: the groups of a kernel are those of one role, which go through one phase of tiles."""
     for role in roles:
-        found = [phase for phase in role.phases if isinstance(phase.pipelining, PingPong)]
+        found = [phase for phase in role.phases if isinstance(phase.pipelining, GROUPED)]
         if found and (len(roles) > 1 or len(found) > 1):
-            what = "ping-pong beside other roles or phases in ping-pong"
+            what = "groups of warps beside other roles or phases of such"
             title = found[-1].title or "tiles"
             raise NotPrinted(what=what, role=role.name, step=title, legal="a launch of its own, pipelining=Plain()")
 
@@ -51,8 +51,8 @@ def for_gpu(schedule: Schedule, arch: str, gluon: bool) -> Schedule:
     if not gluon:
         return _proved(one_by_one(schedule), schedule, arch)
     for _, role, phase in phases(schedule):
-        if isinstance(phase.pipelining, PingPong) and not arch.startswith(_ARCH):
-            what, legal = f"ping-pong, whose products are those of {_ARCH}0, on {arch}", "pipelining=Plain()"
+        if isinstance(phase.pipelining, GROUPED) and not arch.startswith(_ARCH):
+            what, legal = f"groups of warps, whose products are those of {_ARCH}0, on {arch}", "pipelining=Plain()"
             raise NotPrinted(what=what, role=role.name, step=phase.title or "tiles", legal=legal)
     return schedule
 
@@ -74,7 +74,7 @@ def one_by_one(schedule: Schedule) -> Schedule:
         return (step,)
 
     def plain(_: Role, phase: Phase) -> Phase:
-        if not isinstance(phase.pipelining, PingPong):
+        if not isinstance(phase.pipelining, GROUPED):
             return phase
         return replace(phase, body=mapped(phase.body, at_once), pipelining=Plain())
 

@@ -14,13 +14,15 @@ from lowering.steps.descriptors import Described
 from lowering.steps.distributed import DistributedPrograms
 from lowering.steps.frame import Frame
 from lowering.steps.gluon import Turns, check_alone, in_gluon
+from lowering.steps.gluon_folds import Folds
+from lowering.steps.gluon_programs import GluonPrograms
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.parameters import Needing
 from lowering.steps.programs import Programs
 from lowering.steps.relative import counted_off
 from lowering.steps.words import kernel_name
 from tilelink.schedule.index import call, names_in, rank, replaced
-from tilelink.schedule.roles import Launch, Phase, Role, Sms, Who
+from tilelink.schedule.roles import Cooperative, Launch, Phase, Role, Sms, Who
 from tilelink.schedule.steps import Move, Step, Store, Wait
 from tilelink.schedule.walk import indices, steps_in
 
@@ -43,6 +45,8 @@ class Kernel:
 def programs_of(frame: Frame, out: Source, role: Role) -> Programs:
     """A printer of the programs of a role."""
     scope = Scope(frame.schedule, role.name, role.programs)
+    if any(isinstance(phase.pipelining, Cooperative) for phase in role.phases):
+        return Folds(frame, out, scope)
     return Turns(frame, out, scope) if in_gluon(role) else _plain(frame, out, scope)
 
 
@@ -75,7 +79,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
             if phase.who is not Who.LAST:
                 programs.phase(role, phase)
         descriptors |= programs.descriptors
-        there |= programs.there if isinstance(programs, Turns) else {}
+        there |= programs.there if isinstance(programs, GluonPrograms) else {}
         for text in programs.functions:
             functions.lines(text)
             functions.line()

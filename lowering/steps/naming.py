@@ -13,11 +13,16 @@ from lowering.steps.errors import NameTaken, ReservedName, UnknownName
 from lowering.steps.words import kernel_name
 from tilelink.errors import did_you_mean
 from tilelink.schedule.index import Number, names_in
-from tilelink.schedule.roles import Launch, Phase, PingPong, Role, Schedule
+from tilelink.schedule.roles import GROUPED, Launch, Phase, Role, Schedule
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
 from tilelink.schedule.walk import indices, phases
 
-OF_GLUON = ("gluon_signals", "turns", "pieces")  # kernels in Gluon have these instead, where names are the same
+OF_GLUON = (
+    "gluon_signals",
+    "turns",
+    "pieces",
+    "folds",
+)  # kernels in Gluon have these instead, where names are the same
 PARAMETERS = ("epoch", "calls", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
@@ -57,7 +62,7 @@ class _Names:
 
     def __post_init__(self) -> None:
         schedule = self.schedule
-        turns = any(isinstance(phase.pipelining, PingPong) for _, _, phase in phases(schedule))
+        turns = any(isinstance(phase.pipelining, GROUPED) for _, _, phase in phases(schedule))
         for dim in schedule.dims:
             self.new("size", dim.name)
         for buffer in schedule.buffers:

@@ -14,7 +14,7 @@ from lowering.steps.relative import Anew
 from tilelink.schedule.index import Index, Number, rank, value_of
 from tilelink.schedule.known import Known, origin
 from tilelink.schedule.memory import Dim
-from tilelink.schedule.roles import Launch, PingPong, Schedule, Who
+from tilelink.schedule.roles import GROUPED, Launch, Schedule, Who
 from tilelink.schedule.steps import Notify
 from tilelink.schedule.walk import notifies, phases, steps_in, synchronises
 
@@ -91,7 +91,7 @@ class Words:
         then needs nobody who comes last. Streams that wait or raise words read one number for all."""
         whole = list(phases(self.schedule))
         alone = not any(
-            (by_host(role) and synchronises(phase.body)) or isinstance(phase.pipelining, PingPong)
+            (by_host(role) and synchronises(phase.body)) or isinstance(phase.pipelining, GROUPED)
             for _, role, phase in whole
         )
         nothing_last = not any(phase.who is Who.LAST for _, _, phase in whole) and not any(_counted(self.schedule))

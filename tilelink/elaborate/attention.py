@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from tilelink.elaborate.positions import rank_at, segment_name
 from tilelink.elaborate.regions import Tiles, own_region, region
+from tilelink.ir.enums import Choice
 from tilelink.ir.steps import AttendBody, Operand
 from tilelink.ir.steps import Wait as TileWait
 from tilelink.schedule.index import Index, Number, greatest, least, rank, rounded_up
@@ -25,12 +26,20 @@ QUERIES, KEYS, VALUES = "queries_tile", "keys_tile", "values_tile"
 
 @dataclass(frozen=True)
 class Seen:
-    """The tiles of a part that a tile of queries sees, in the order of the text above."""
+    """The tiles of a part that a tile of queries sees: `cut` are those from `whole` to the end of the text above."""
 
     begin: Number
     inner: Number
     whole: Number
-    end: Number
+    cut: Number
+
+
+class Stands(Choice):
+    """Where the first row of queries may stand, from the first key of a part on."""
+
+    INSIDE = "inside"
+    BEHIND = "behind"  # all of its keys
+    ANYWHERE = "anywhere"
 
 
 def state_of(result: str) -> tuple[str, str, str]:
@@ -54,14 +63,15 @@ def attended(tiles: Tiles, step: AttendBody, waits: Callable[[TileWait, Number],
     alike = how.apart and rows.extent == axis.extent  # queries are cut as keys are
     place = position + (rank * rows.extent if how.apart else 0)
     if axis.segments == 1:
-        return (*start, *_part(tiles, step, place), end)
-    own = _part(tiles.in_own(axis.name), step, position if alike else place - rank * axis.extent, behind=alike)
+        return (*start, *_part(tiles, step, place, Stands.INSIDE if how.causal else Stands.ANYWHERE), end)
+    stands = Stands.INSIDE if alike else Stands.ANYWHERE
+    own = _part(tiles.in_own(axis.name), step, position if alike else place - rank * axis.extent, stands)
     segment, number = Index(segment_name(axis.name)), Index(f"{axis.name}_place")
     earlier = how.causal and alike
     order = replace(tiles.role.order.minor_ranks, first=1, direction=-1 if earlier else 1)
     first = position + (rank - segment) * axis.extent if alike else place - segment * axis.extent
     awaited = tuple(one for wait in step.waits for one in waits(wait, segment))
-    theirs = (*awaited, *_part(tiles, step, first, behind=earlier, all_seen=earlier and not how.window))
+    theirs = (*awaited, *_part(tiles, step, first, Stands.BEHIND if earlier else Stands.ANYWHERE))
     if how.causal and not earlier:
         seen = Index("max", (first + height, 0))
         theirs = (If(seen, 0, (), theirs),)
@@ -69,18 +79,18 @@ def attended(tiles: Tiles, step: AttendBody, waits: Callable[[TileWait, Number],
     return (*start, *own, For(number.op, rank if earlier else axis.segments - 1, theirs, let), end)
 
 
-def _part(
-    tiles: Tiles, step: AttendBody, first: Number, *, behind: bool = False, all_seen: bool = False
-) -> tuple[Step, ...]:
-    """One part, the first row of queries `first` tokens behind its first key. `behind`: it never stands before that;
-    `all_seen`: it sees all of them."""
-    axis, height, how = tiles.axis(step.axis), tiles.width(tiles.written[0].name), step.how
-    causal = how.causal and not all_seen
-    seen = seen_of(axis.extent, axis.tile, height, first, causal=causal, window=how.window, behind=behind)
+def _part(tiles: Tiles, step: AttendBody, first: Number, stands: Stands) -> tuple[Step, ...]:
+    """One part, the first row of queries `first` tokens behind its first key."""
+    axis, rows, how = tiles.axis(step.axis), tiles.written[0], step.how
+    height = tiles.width(rows.name)
+    causal = how.causal and (stands is not Stands.BEHIND or how.window > 0)
+    even = stands is Stands.INSIDE and not (rows.extent % height or height % axis.tile or axis.extent % axis.tile)
+    seen = seen_of(axis.extent, axis.tile, height, first, stands, how.window if causal else -1)
+    if causal and even and not how.window:  # tiles of queries begin and end where tiles of keys do
+        seen = Seen(0, 0, first // axis.tile, height // axis.tile)
     state = state_of(step.result)
 
-    def loop(begin: Number, end: Number, masked: bool) -> Iterator[Step]:
-        count = end - begin
+    def loop(begin: Number, count: Number, masked: bool) -> Iterator[Step]:
         if count == 0:
             return
         number, key = Index(f"{axis.name}_tile"), Index(axis.name)
@@ -96,28 +106,29 @@ def _part(
             made = Compute(state, "attend_some", (*operands, ahead, many, how.window))
         yield For(number.op, count, (*loads, made), ((key.op, at * axis.tile),))
 
-    masked_first = loop(seen.begin, seen.inner, True)
-    return (*masked_first, *loop(seen.inner, seen.whole, False), *loop(seen.whole, seen.end, True))
+    # any order will do; where a mask cuts whole tiles, there are as many in each tile of queries
+    masked = (*loop(seen.whole, seen.cut, True), *loop(seen.begin, seen.inner - seen.begin, True))
+    return (*masked, *loop(seen.inner, seen.whole - seen.inner, False))
 
 
-def seen_of(
-    extent: int, tile: int, height: int, first: Number, *, causal: bool, window: int, behind: bool = False
-) -> Seen:
+def seen_of(extent: int, tile: int, height: int, first: Number, stands: Stands, window: int) -> Seen:
     """Of a part of `extent` keys in tiles of `tile`, by `height` rows of queries, the first of them `first` tokens behind the
-    first key; `behind`: never before it."""
-    if not causal:
-        return Seen(0, 0, extent // tile, -(-extent // tile))
+    first key. `window`: 0 for a causal mask alone, -1 for none."""
+    if window < 0:
+        return Seen(0, 0, extent // tile, -(-extent // tile) - extent // tile)
 
     def within(position: Number, *, positive: bool) -> Number:
         return least(position if positive else greatest(position, 0), extent)
 
-    end = rounded_up(within(first + height, positive=behind), tile)
-    whole: Number = within(first + 1, positive=behind) // tile
+    positive = stands is not Stands.ANYWHERE
+    end = rounded_up(within(first + height, positive=positive), tile)
+    whole: Number = within(first + 1, positive=positive) // tile
     if not window:
-        return Seen(0, 0, whole, end)
+        return Seen(0, 0, whole, end - whole)
     begin = within(first + 1 - window, positive=False) // tile
     inner = least(rounded_up(within(first + height - window, positive=False), tile), end)
-    return Seen(begin, inner, greatest(whole, inner), end)
+    whole = greatest(whole, inner)
+    return Seen(begin, inner, whole, end - whole)
 
 
 def _loaded(tiles: Tiles, result: str, operand: Operand, key: Number, many: Number, step: AttendBody) -> Load:

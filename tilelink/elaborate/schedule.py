@@ -35,6 +35,7 @@ from tilelink.ir.steps import IfOwn, SlotNotify, SlotWait, SumPackets
 from tilelink.schedule.index import Index, call, rank
 from tilelink.schedule.memory import Buffer, Memory
 from tilelink.schedule.roles import (
+    Cooperative,
     CopyEngine,
     Engine,
     Host,
@@ -292,6 +293,8 @@ def tile_phases(planned: Planned, role: ComputeRole) -> Iterator[Phase]:
     how: Pipelining = Plain()
     if role.warpgroups > 1:
         how = PingPong(4, _stages(planned, role))
+    elif role.cooperative:
+        how = Cooperative(4, _stages(planned, role))
     elif role.prefetch:
         how = Prefetch(role.counts_late)
     by_routing = next((axis for axis in role.axes if axis.routed is not None), None)

@@ -181,6 +181,8 @@ class ComputeRole:
     the one that loads. Products of a program come one after the other, in the order of its tiles; what comes behind the
     product of a tile ends before the product of the next but one begins.
 
+    `cooperative`: two warpgroups have half of the rows of each tile, from operands that a third one waits for and loads.
+
     `own_first`, of an axis that a routing orders: tiles that have rows of own tokens only, which lie in the source of the
     exchange, come before all waits, and all others behind them.
     """
@@ -198,6 +200,7 @@ class ComputeRole:
     warpgroups: int = 1
     first: int = 0
     own_first: bool = False
+    cooperative: bool = False
 
     def axis(self, name: str) -> Axis:
         """Raises NoSuchName."""

@@ -44,6 +44,7 @@ from tilelink.planner.access import (
     read_wait,
     send_steps,
 )
+from tilelink.planner.cooperative import cooperative
 from tilelink.planner.group import Group
 from tilelink.planner.last_round import with_tail
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, target_buffer
@@ -117,6 +118,8 @@ def _plain_role(problem: Problem, index: int, programs: int, loop: TritonLoop) -
     fitted = _fitted(problem, replace(role, programs=min(programs, role.num_tiles)), loop)
     if loop.tile.warpgroups > 1:
         dtype = problem.graph.values[group.name].dtype
+        if not group.matmuls:
+            return cooperative(fitted, loop, problem.topology.gpu, dtype)
         return in_turns(fitted, loop, problem.topology.gpu, dtype, _at_peers(problem, index))
     return fitted
 

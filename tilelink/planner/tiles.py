@@ -73,6 +73,8 @@ COMBINE_TILES = (
 )
 # Of attention: rows of queries, a head, tokens of keys.
 _ATTENTION_TILES = (
+    TileShape(128, 0, 128, 4, 2, warpgroups=2),
+    TileShape(128, 0, 64, 4, 3, warpgroups=2),
     TileShape(128, 0, 128, 8, 2),
     TileShape(128, 0, 64, 8, 3),
     TileShape(128, 0, 64, 4, 3),
@@ -110,9 +112,11 @@ def why_no_attention(tile: TileShape, dtype: str, gpu: Gpu) -> str:
     """Why a tile of attention does not fit `gpu`, or nothing: a tile of queries, and keys and values of each stage."""
     size = DTYPE_BYTES[dtype]
     shared = (tile.m + 2 * tile.stages * tile.k) * tile.n * size
+    if tile.warpgroups > 1:  # tiles leave from there, too
+        shared += tile.m * tile.n * size + _BARRIER_BYTES * (4 * tile.stages + 2)
     if shared + _RESERVED_SHARED_BYTES > gpu.shared_bytes_per_sm:
         return f"tile {tile.m}x{tile.n}x{tile.k} in {tile.stages} stages needs {shared} bytes of shared memory"
-    if tile.m * (tile.n + tile.k) > 256 * 32 * tile.warps:
+    if tile.m * (tile.n + tile.k) > 256 * 32 * tile.warps * tile.warpgroups:
         return (
             f"the sums and scores of a {tile.m}x{tile.n}x{tile.k} tile do not fit the registers of {tile.warps} warps"
         )

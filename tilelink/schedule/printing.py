@@ -8,6 +8,7 @@ from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Index, Number, rank, spelled, value_of
 from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.roles import (
+    Cooperative,
     CopyEngine,
     Engine,
     Host,
@@ -118,7 +119,7 @@ def _phase(role: Role, phase: Phase) -> Iterator[str]:
     count = f"{spelled(phase.count)} tiles{behind}"
     if phase.count == 1:
         count = "" if phase.first == 0 else f"tile {spelled(phase.first)}"
-    how = {Prefetch: "prefetched", PingPong: "in ping-pong"}.get(type(phase.pipelining), "")
+    how = {Prefetch: "prefetched", PingPong: "in ping-pong", Cooperative: "cooperative"}.get(type(phase.pipelining), "")
     if isinstance(phase.pipelining, Prefetch) and phase.pipelining.defer:
         how += ", counted behind the next one"
     head = ", ".join(one for one in (who, count, how) if one) or "one tile"

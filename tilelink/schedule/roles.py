@@ -39,7 +39,17 @@ class PingPong:
     places: int
 
 
-Pipelining = Plain | Prefetch | PingPong
+@dataclass(frozen=True, slots=True)
+class Cooperative:
+    """Two groups of `warps` warps have half of the rows of each position; a third one waits and loads for them, `places` loads
+    ahead (of CUTLASS, as ping-pong is)."""
+
+    warps: int
+    places: int
+
+
+Pipelining = Plain | Prefetch | PingPong | Cooperative
+GROUPED = PingPong | Cooperative  # programs of several groups of warps
 
 
 @dataclass(frozen=True, slots=True)

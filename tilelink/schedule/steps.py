@@ -100,6 +100,9 @@ LIST_PLACES = "list_places"  # that of rows which go to places at ranks: tables 
 INDEX_PROGRAMS = (SORT_ROWS, LIST_ROWS, LIST_PLACES)
 
 
+FOLDS = ("attend", "attend_some")  # ops that take a tile of keys with its values into a state; the second one masks
+
+
 class Order(Choice):
     """Order inside of a program or a rank. A pass puts these steps where an access needs them; nobody writes them by hand."""
 

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from tilelink.emulator.machine import Machine
     from tilelink.emulator.task import Task
 
-_PASSED = (gl.BlockedLayout, gl.SliceLayout, gl.NVMMADistributedLayout, gl.NVMMASharedLayout, gl.AutoLayout)
+_PASSED = (
+    gl.BlockedLayout,
+    gl.SliceLayout,
+    gl.NVMMADistributedLayout,
+    gl.NVMMASharedLayout,
+    gl.DotOperandLayout,
+    gl.AutoLayout,
+)
 
 
 class SharedDescriptor:

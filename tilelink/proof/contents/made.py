@@ -9,7 +9,6 @@ import numpy as np
 
 from tilelink.ir.spec import BoundNode
 from tilelink.proof.contents.folds import attended, folded
-from tilelink.proof.contents.swept import FOLDS
 from tilelink.proof.contents.tile import (
     ANY_RANK,
     Folded,
@@ -29,7 +28,7 @@ from tilelink.proof.contents.trace import Done
 from tilelink.proof.contents.user_ops import user_tile
 from tilelink.proof.contents.values import Mismatch, Values
 from tilelink.schedule.index import Ints
-from tilelink.schedule.steps import Compute
+from tilelink.schedule.steps import FOLDS, Compute
 
 
 class Making:

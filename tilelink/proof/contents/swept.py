@@ -6,9 +6,8 @@ import numpy as np
 
 from tilelink.proof.happens_before.lanes import Lanes
 from tilelink.schedule.index import Index, Ints, Number, replaced
-from tilelink.schedule.steps import Compute, For, Load
+from tilelink.schedule.steps import FOLDS, Compute, For, Load
 
-FOLDS = ("attend", "attend_some")
 Box = tuple[tuple[Ints, ...], tuple[Ints, ...]]  # start and extent along each dimension
 
 

@@ -15,7 +15,7 @@ from tilelink.proof.happens_before.rows import NOTIFIES, ORDERS, READS, WAITS, W
 from tilelink.schedule.index import Index, Ints, Number, names_in, rank, replaced
 from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.ranges import ANYTHING, Range, range_of
-from tilelink.schedule.roles import Launch, Phase, Plain, Prefetch, Role, Schedule, Sms, Who
+from tilelink.schedule.roles import Launch, Phase, PingPong, Plain, Prefetch, Role, Schedule, Sms, Who
 from tilelink.schedule.steps import Call, For, If, Load, Move, Notify, Step, Store, Wait
 from tilelink.schedule.walk import read, written
 
@@ -115,7 +115,8 @@ class _Expansion:
         if isinstance(phase.pipelining, Prefetch):
             self.out.rows += prefetched(rows, base, width, phase.pipelining.defer)
             return base + 3 * (steps + 2) * width, []
-        rows, more = in_ping_pong(self.out, rows, role.name, mine[:programs], base, width)
+        ahead = 3 if isinstance(phase.pipelining, PingPong) else 2
+        rows, more = in_ping_pong(self.out, rows, role.name, mine[:programs], base, width, ahead)
         self.out.rows += rows
         return base + 2 * ORDERS, more
 

@@ -1,8 +1,8 @@
 """Pipelined phases: the same events in another order, or by other programs.
 
 The *head* of a position are its waits and loads up to its first product, before any store, move or raise: up to and with the
-first step of the body that computes with a tile that was loaded, which is the loop over k of a matmul. What an epilogue waits
-for and loads is never done ahead.
+first step of the body that computes with a tile that was loaded, which is the loop over k of a matmul; of a fold, to the last
+step that takes something into it. What an epilogue waits for and loads is never done ahead.
 
 `Prefetch`: the head of position j + 1 comes before the rest of position j; with `defer`, notifies of j come behind the head of
 j + 2 and before the rest of j + 1, where j + 1 has been computed. Nothing else changes, so this is an order of events.
@@ -12,6 +12,9 @@ j + 2 and before the rest of j + 1, where j + 1 has been computed. Nothing else 
 head for the consumer, `done` by each of the three behind its positions. That the loader runs only `places` loads ahead matters
 for circles alone. It is taken at its strictest, one load: the head of j waits until the consumer of j - 1 has begun with it, so
 until the rest of j - 3 is over. It learns nothing there, so that nothing is taken for granted which a longer ring does not give.
+
+`Cooperative`: the same three, of which the consumers do each rest together, half of the rows each. That one of them does the
+rests of even positions allows for more. The loader waits for the queries' place in shared memory, until j - 2 is over.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import numpy as np
 
 from tilelink.proof.happens_before.rows import ORDERS, Expanded, Kind, Rows
 from tilelink.schedule.index import Ints
-from tilelink.schedule.steps import Compute, Load, Notify, Order, Step, Sync
+from tilelink.schedule.steps import FOLDS, Compute, Load, Notify, Order, Step, Sync
 from tilelink.schedule.walk import steps_in
 
 FAR = np.iinfo(np.int64).max
@@ -30,6 +33,9 @@ FAR = np.iinfo(np.int64).max
 
 def head_of(body: tuple[Step, ...]) -> int:
     """How many steps of `body` the head is a part of."""
+    folds = [at for at, step in enumerate(body) if any(map(_folds, steps_in((step,))))]
+    if folds:
+        return folds[-1] + 1
     loaded: set[str] = set()
     for number, step in enumerate(body):
         inner = list(steps_in((step,)))
@@ -37,6 +43,10 @@ def head_of(body: tuple[Step, ...]) -> int:
         if any(isinstance(one, Compute) and loaded & set(one.operands) for one in inner):
             return number + 1
     return len(body)
+
+
+def _folds(step: Step) -> bool:
+    return isinstance(step, Compute) and step.op in FOLDS
 
 
 def _position(rows: Rows, base: int, width: int) -> Ints:
@@ -89,12 +99,13 @@ AGENTS = ("loader", "even tiles", "odd tiles")
 
 
 def in_ping_pong(
-    out: Expanded, rows: list[Rows], role: str, mine: list[int], base: int, width: int
+    out: Expanded, rows: list[Rows], role: str, mine: list[int], base: int, width: int, ahead: int
 ) -> tuple[list[Rows], list[int]]:
-    """The rows of a phase of programs `mine`, and the programs that are new."""
+    """The rows of a phase of programs `mine`, and the programs that are new. The loader begins a position when the one `ahead`
+    positions before is over, or earlier."""
     heads, programs = _Heads(rows, base, width), len(mine)
     new = [out.program(f"{role}.{one} ({agent})") for agent in AGENTS for one in range(programs)]
-    locks = _Locks(out, rows, role, mine, new[0], base, width)
+    locks = _Locks(out, rows, role, mine, new[0], base, width, ahead)
     found: list[Rows] = []
     loads = False  # whether what the loader does concerns others
     for one in rows:
@@ -112,9 +123,18 @@ class _Locks:
     """What keeps the three of a program together. A lane for each rank, call and program, and one for each position."""
 
     def __init__(
-        self, out: Expanded, rows: list[Rows], role: str, mine: list[int], first: int, base: int, width: int
+        self,
+        out: Expanded,
+        rows: list[Rows],
+        role: str,
+        mine: list[int],
+        first: int,
+        base: int,
+        width: int,
+        ahead: int,
     ) -> None:
         self.base, self.width, self.mine, self.first, self.programs = base, width, mine[0], first, len(mine)
+        self.ahead = ahead
         self.words = {name: f"{name} of {role} {first}" for name in ("begun", "loaded", "done")}
         shapes = {"begun": (self.programs,), "loaded": (self.programs,), "done": (self.programs, len(AGENTS))}
         out.shapes.update({self.words[name]: shape for name, shape in shapes.items()})
@@ -164,8 +184,8 @@ class _Locks:
             own = np.flatnonzero(position % 2 == agent - 1) if agent else lane[:0]
             over = done[of[own]] + position[own] + 1
             found.append(self._row(Kind.SET, "done", of[own], who[of[own]], behind[own], over, agent))
-            later = own[own + 3 < len(of)]
-            later = later[of[later + 3] == of[later]]  # of the same program and call
-            over, next_ = done[of[later]] + position[later] + 1, later + 3
+            later = own[own + self.ahead < len(of)]
+            later = later[of[later + self.ahead] == of[later]]  # of the same program and call
+            over, next_ = done[of[later]] + position[later] + 1, later + self.ahead
             found.append(self._row(Kind.BLOCK, "done", of[next_], loader[of[next_]], before[next_], over, agent))
         return found

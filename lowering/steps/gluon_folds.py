@@ -1,0 +1,244 @@
+"""Phases of attention in Gluon: a producer warp waits and loads, and two consumer warpgroups have half of the rows each.
+
+    queries = q[m : +128, n : +128]                  loaded once, half of the rows for each consumer
+    for k_tile < 8: keys, values = ...; attend       the producer loads both, a consumer computes with each
+    wait arrived[...]; for k_tile < 64: ...          the producer waits
+    out = attended(...); store out                   consumers
+
+The consumers go through the same loops as the producer: they count tiles of keys, so that they know the place of each in the ring
+buffers. The first tile of keys is taken in front of the first loop, whose other rounds follow. `lowering/device/folds.py` has
+what the groups do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lowering.steps.dtypes import element
+from lowering.steps.errors import NotPrinted
+from lowering.steps.gluon_product import GROUP_WARPS
+from lowering.steps.gluon_programs import GluonPrograms
+from lowering.steps.late import needed
+from tilelink.schedule.index import Index, Number, replaced
+from tilelink.schedule.memory import Access
+from tilelink.schedule.roles import Cooperative, Phase, Role
+from tilelink.schedule.steps import FOLDS, Compute, For, Load, Step, Store
+from tilelink.schedule.walk import steps_in
+
+GROUPS = 2  # consumers, which share the rows of a tile
+_REGISTERS = (240, 24)  # of a thread of the second consumer, and of the producer; the first consumer keeps the rest
+_RINGS = ("queries", "keys", "values")
+_LOADED = tuple(f"{ring}_{what}" for ring in _RINGS for what in ("loaded", "used"))
+_NUMBER = "tiles_of_keys"  # that a program has loaded, or taken, so far
+_AHEAD = 8  # operand of a masked step: where the first query stands
+
+
+class Fold:
+    """What the steps of a position are: loads by what they load, the loops over tiles of keys, the store. Raises NotPrinted."""
+
+    def __init__(self, role: Role, phase: Phase) -> None:
+        self.role, self.title = role, phase.title or "tiles"
+        self.moved = dict[str, tuple[str, str]]()  # of each place in shared memory: a descriptor, and its buffer
+        folds = [step for step in steps_in(phase.body) if isinstance(step, Compute) and step.op in FOLDS]
+        loads = {step.result: step for step in steps_in(phase.body) if isinstance(step, Load)}
+        stores = [step for step in steps_in(phase.body) if isinstance(step, Store)]
+        if not folds or len(stores) != 1 or phase.body[-1] is not stores[0]:
+            raise self.refused("a cooperative phase that is no fold with one store at its end")
+        self.step, (self.store,) = folds[0], stores
+        self.state = tuple(map(str, self.step.results))
+        self.loads = tuple(loads[str(name)] for name in self.step.operands[3:6])
+        accesses = [*loads.values(), self.store]
+        if any(one.region.access is not Access.DESCRIPTOR for one in accesses):
+            raise self.refused("a cooperative phase with accesses by pointer")
+        self.first = next((one for one in phase.body if isinstance(one, For) and _folds(one)), None)
+        if self.first is None or not isinstance(self.first.count, int) or self.first.count < 1:
+            raise self.refused("a cooperative phase whose first loop may have no round")
+
+    def refused(self, what: str) -> NotPrinted:
+        legal = "whole tiles through descriptors, a first loop of a known number of rounds, or pipelining=Plain()"
+        return NotPrinted(what=what, role=self.role.name, step=self.title, legal=legal)
+
+
+def _folds(loop: For) -> bool:
+    return any(isinstance(one, Compute) and one.op in FOLDS for one in loop.body)
+
+
+class Folds(GluonPrograms):
+    """Programs of a kernel with a cooperative phase."""
+
+    def phase(self, role: Role, phase: Phase) -> None:
+        if not isinstance(phase.pipelining, Cooperative):
+            super().phase(role, phase)
+            return
+        self.needs["program"] = ""
+        self.out.comment(phase.title or f"tiles of {role.name}")
+        fold = Fold(role, phase)
+        with self.scope.inside("tile", phase.count, let=phase.let):
+            self._groups(role, phase, fold)
+
+    def _groups(self, role: Role, phase: Phase, fold: Fold) -> None:
+        """Shared memory, barriers, and the groups."""
+        assert isinstance(phase.pipelining, Cooperative)
+        places = self.spell.number("stages", phase.pipelining.places, "tiles of keys in the ring buffer, and of values")
+        name = role.name.removesuffix("_kernel").removesuffix("_tiles")
+        rings = [f"{one}_ring" for one in _RINGS]
+        loads = self._producer(role, phase, fold, name, rings)
+        takes = self._consumers(role, phase, fold, name, rings)
+        for ring, many in zip((*_RINGS, "leaving"), (str(GROUPS), places, places, str(GROUPS)), strict=True):
+            descriptor, buffer = fold.moved[ring]
+            shared = "leaving" if ring == "leaving" else f"{ring}_ring"
+            shape = f"[{many}, {', '.join(self.descriptors[descriptor].block)}]"
+            dtype = f"tl.{element(self.buffers[buffer])}"
+            self.out.line(f"{shared} = gl.allocate_shared_memory({dtype}, {shape}, {descriptor}.layout)")
+        for ring, many in zip(_RINGS, ("1", places, places), strict=True):
+            self.out.line(f"{ring}_loaded, {ring}_used = barriers_of({many}, {GROUPS})")
+        with self.out.block("gl.warp_specialize("), self.out.block("["):
+            for group in range(GROUPS):
+                arguments = [*takes, *rings, "leaving", *_LOADED, "program", str(group)]
+                self.out.call(f"({name}_rows, (", arguments, ")),")
+            self.out.call(f"({name}_loads, (", [*loads, *rings, *_LOADED, "program"], ")),")
+        self.out.line("    ],")
+        self.out.line(f"    [{GROUP_WARPS}, 1],  # warps of each group but the first")
+        self.out.line(f"    [{', '.join(map(str, _REGISTERS))}],  # registers a thread there; the first keeps the rest")
+        self.out.line(")")
+
+    def of_group(self, step: Load | Store, ring: str, fold: Fold) -> tuple[str, Number, Number]:
+        """The descriptor of tiles that a step moves, of queries and results of the rows of a group, and where a tile begins."""
+        name, region = (step.result, step.region) if isinstance(step, Load) else (f"{step.value}_rows", step.region)
+        if ring in ("queries", "leaving"):
+            rows, cols = region.extent
+            region = replace(region, extent=(int(rows) // GROUPS, cols))  # type: ignore[arg-type]
+        found = self.described(name, region, step)
+        fold.moved[ring] = found[0], region.buffer
+        return found
+
+    def _producer(self, role: Role, phase: Phase, fold: Fold, name: str, rings: list[str]) -> list[str]:
+        inner = _Producer(self.frame, type(self.out)(), self.scope)
+        inner.fold = fold
+        end, programs = inner.end(role, phase), inner.programs(role)
+        body = phase.body[: phase.body.index(_last(phase.body)) + 1]
+        inner.out.line(f"{_NUMBER} = 0")
+        with inner.out.block(f"for tile in range(program, {end}, {programs}):"), inner.scope.inside():
+            inner.let(needed(phase.let, body))
+            inner.number = f"tile // {programs}"
+            inner.steps(body)
+        what = f"Producer warp: load queries, keys and values for the tiles of {name}."
+        return self.function(f"{name}_loads", what, inner, [], (*rings, *_LOADED, "program"))
+
+    def _consumers(self, role: Role, phase: Phase, fold: Fold, name: str, rings: list[str]) -> list[str]:
+        inner = _Consumer(self.frame, type(self.out)(), self.scope)
+        inner.fold = fold
+        end, programs = inner.end(role, phase), inner.programs(role)
+        inner.out.line(f"{_NUMBER} = 0")
+        with inner.out.block(f"for tile in range(program, {end}, {programs}):"), inner.scope.inside():
+            inner.let(needed(phase.let, _computing(phase.body)))
+            inner.number = f"tile // {programs}"
+            inner.steps(_computing(phase.body))
+        what = f"Consumer warpgroup GROUP: compute its rows of the tiles of {name}."
+        last = (*rings, "leaving", *_LOADED, "program", "GROUP")
+        return self.function(f"{name}_rows", what, inner, [], last)
+
+
+class _Group(Folds):
+    fold: Fold
+    number: str  # of the position among those of the program, as text
+    begun = False  # whether the first tile of keys has been taken
+
+
+class _Producer(_Group):
+    """Waits and loads."""
+
+    def load(self, step: Load) -> None:
+        at = next(place for place, one in enumerate(self.fold.loads) if one.result == step.result)
+        ring = _RINGS[at]
+        name, row, col = self.of_group(step, ring, self.fold)
+        function, number = ("load_queries", self.number) if at == 0 else ("load_tile", _NUMBER)
+        where = [name, self.spell(row), self.spell(col), f"{ring}_ring", f"{ring}_loaded", f"{ring}_used", number]
+        self.out.call(f"{function}(", where)
+
+    def compute(self, step: Compute) -> None:
+        if step.op in FOLDS:
+            self.out.line(f"{_NUMBER} += 1")
+
+    def store(self, step: Store) -> None:
+        raise self.fold.refused("a producer that stores")
+
+
+class _Consumer(_Group):
+    """Computes, tile by tile of keys, and stores. Its steps are those of `_computing`."""
+
+    def loop(self, step: For) -> None:
+        if step.variable != self.fold.first.variable or self.begun:
+            super().loop(step)
+            return
+        self.begun = True
+        known: dict[str, Number] = {step.variable: 0}
+        for name, index in step.let:
+            known[name] = replaced(index, known)
+        (fold,) = step.body
+        assert isinstance(fold, Compute) and isinstance(step.count, int)
+        self._take("first_keys", fold, known)
+        if step.count > 1:
+            later: dict[str, Number] = {step.variable: Index(step.variable) + 1}
+            let = tuple((name, replaced(index, later)) for name, index in step.let)
+            super().loop(replace(step, count=int(step.count) - 1, let=let))
+
+    def compute(self, step: Compute) -> None:
+        *_, total = self.fold.state
+        if step.op in FOLDS:
+            self._take("next_keys", step, {})
+        elif step.op == "attended":
+            call = f"{total} = last_values("
+            self.out.call(
+                call,
+                [total, f"{total}_weights", "queries_used", "values_ring", "values_loaded", "values_used", _NUMBER],
+            )
+
+    def _take(self, function: str, step: Compute, known: dict[str, Number]) -> None:
+        top, weight, total = self.fold.state
+        weights = f"{total}_weights"
+        masked = step.op == FOLDS[1]
+        ahead: Number = 0
+        if masked:
+            ahead = replaced(step.operands[_AHEAD], known) if known else step.operands[_AHEAD]  # type: ignore[assignment, arg-type]
+        rows = int(self.fold.loads[0].region.extent[0]) // GROUPS
+        shown = self.spell.number("queries_tile_rows", rows, "rows of tile queries_tile")
+        stands = f"{self.spell(ahead)} + GROUP * {shown}" if masked else "0"
+        scale, cap = step.operands[6:8]
+        window = step.operands[10] if masked else 0
+        sizes = [f"SCALE={scale}", f"CAP={cap}", f"MASKED={masked}", f"WINDOW={window}"]
+        queries = "queries_ring.index(GROUP)"
+        if function == "first_keys":
+            self.origin(total)
+            where = [queries, "queries_loaded", self.number, "keys_ring", "keys_loaded", "keys_used", "values_ring"]
+        else:
+            keys, values = ([f"{one}_{what}" for what in ("ring", "loaded", "used")] for one in _RINGS[1:])
+            where = [top, weight, total, weights, queries, *keys, *values]
+        self.out.call(f"{top}, {weight}, {total}, {weights} = {function}(", [*where, _NUMBER, stands, *sizes])
+        self.out.line(f"{_NUMBER} += 1")
+
+    def store(self, step: Store) -> None:
+        _, weight, total = self.fold.state
+        name, row, col = self.of_group(step, "leaving", self.fold)
+        rows = self.descriptors[name].block[0]
+        where = [name, f"{self.spell(row)} + GROUP * {rows}", self.spell(col), "leaving.index(GROUP)"]
+        self.out.call("store_means(", [total, weight, *where])
+
+
+def _computing(body: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Steps of a consumer: the producer waits and loads for it."""
+    found = list[Step]()
+    for step in body:
+        if isinstance(step, For):
+            inner = _computing(step.body)
+            if inner:
+                found.append(replace(step, body=inner))
+        elif isinstance(step, Compute | Store):
+            found.append(step)
+    return tuple(found)
+
+
+def _last(body: tuple[Step, ...]) -> Step:
+    """The last step in which something is taken into the fold."""
+    found = [step for step in body if any(isinstance(one, Compute) and one.op in FOLDS for one in steps_in((step,)))]
+    return found[-1]

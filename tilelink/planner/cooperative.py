@@ -1,0 +1,58 @@
+"""Whether two warpgroups can share the rows of each tile of attention, fed by a third one that waits and loads (cooperative, as
+CUTLASS calls it): tensor cores multiply for one of them while the other one computes weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilelink.ir.choices import TritonLoop
+from tilelink.ir.enums import Tail
+from tilelink.ir.nodes import ComputeRole
+from tilelink.ir.steps import Access, AttendBody, Place, Store, Wait
+from tilelink.ir.warpgroups import GROUP_WARPS, TURN_DTYPES
+from tilelink.planner.layout import Illegal
+from topologies.topology import Gpu
+
+ROWS = 128  # of a tile: 64 for each group, as an instruction of Hopper's tensor cores computes
+
+
+def cooperative(role: ComputeRole, loop: TritonLoop, gpu: Gpu, dtype: str) -> ComputeRole:
+    """The role, computed so. Raises Illegal for what it cannot be."""
+    reason = _of_machine(loop, gpu, dtype) or _of_body(role) or _of_tiles(role)
+    if reason:
+        raise Illegal(f"two warpgroups cannot share tiles of {role.name}: {reason}")
+    return replace(role, cooperative=True)
+
+
+def _of_machine(loop: TritonLoop, gpu: Gpu, dtype: str) -> str:
+    if not gpu.arch.startswith("sm_9") or not gpu.tensor_descriptors:
+        return f"the matrix products of warpgroups are those of sm_90, and this is {gpu.arch}"
+    if dtype not in TURN_DTYPES:
+        return f"operands are {dtype}, not {' or '.join(TURN_DTYPES)}"
+    if (loop.tile.m, loop.tile.warps, loop.tile.per_sm) != (ROWS, GROUP_WARPS, 1) or loop.tail is not Tail.WHOLE:
+        return f"a tile has {ROWS} rows, each group {GROUP_WARPS} warps, and programs are alone on an SM"
+    return ""
+
+
+def _of_body(role: ComputeRole) -> str:
+    *before, fold, store = role.body
+    if not isinstance(fold, AttendBody) or not isinstance(store, Store) or store.place is not Place.HERE:
+        return "something else than a store comes behind the fold"
+    if not all(isinstance(step, Wait) for step in before):
+        return "something else than waits comes before the fold"
+    operands = fold.queries, fold.keys, fold.values, store.operand
+    if any(one.access is not Access.DESCRIPTOR or one.remote for one in operands):
+        return "operands and results are not moved through descriptors"
+    return ""
+
+
+def _of_tiles(role: ComputeRole) -> str:
+    fold = next(step for step in role.body if isinstance(step, AttendBody))
+    rows, keys, how = role.axes[0], role.axis(fold.axis), fold.how
+    if rows.extent % rows.tile or keys.extent % keys.tile:
+        return f"{rows.extent} rows or {keys.extent} keys are no whole tiles"
+    if how.window:
+        return "tiles behind a window may have no first tile of keys that they all see"
+    if how.causal and (rows.tile % keys.tile or (keys.segments > 1 and not (how.apart and rows.extent == keys.extent))):
+        return "a causal mask cuts tiles elsewhere than where they end"
+    return ""
