@@ -47,7 +47,9 @@ def state_of(result: str) -> tuple[str, str, str]:
     return f"{result}_top", f"{result}_weight", result
 
 
-def attended(tiles: Tiles, step: AttendBody, waits: Callable[[TileWait, Number], tuple[Step, ...]]) -> tuple[Step, ...]:
+def attended(
+    tiles: Tiles, step: AttendBody, waits: Callable[[TileWait, Number, Number], tuple[Step, ...]]
+) -> tuple[Step, ...]:
     """Own keys come first, then those of the ranks in the order in which they arrive, each behind its `waits`. With a causal mask
     these are the ranks before this one, where queries are cut as keys are."""
     axis, rows, how = tiles.axis(step.axis), tiles.written[0], step.how
@@ -70,7 +72,7 @@ def attended(tiles: Tiles, step: AttendBody, waits: Callable[[TileWait, Number],
     earlier = how.causal and alike
     order = replace(tiles.role.order.minor_ranks, first=1, direction=-1 if earlier else 1)
     first = position + (rank - segment) * axis.extent if alike else place - segment * axis.extent
-    awaited = tuple(one for wait in step.waits for one in waits(wait, segment))
+    awaited = tuple(one for wait in step.waits for one in waits(wait, segment, column_of(tiles, step)))
     theirs = (*awaited, *_part(tiles, step, first, Stands.BEHIND if earlier else Stands.ANYWHERE))
     if how.causal and not earlier:
         seen = Index("max", (first + height, 0))
@@ -131,10 +133,15 @@ def seen_of(extent: int, tile: int, height: int, first: Number, stands: Stands, 
     return Seen(begin, inner, whole, end - whole)
 
 
+def column_of(tiles: Tiles, step: AttendBody) -> Number:
+    """Where the head of keys begins that the tile's head of queries shares."""
+    width, head = step.how.width, Index(tiles.written[-1].name)
+    return head // (step.how.shared * width) * width if step.how.shared > 1 else head
+
+
 def _loaded(tiles: Tiles, result: str, operand: Operand, key: Number, many: Number, step: AttendBody) -> Load:
     """A tile of keys or values of the head that the tile's head of queries shares."""
-    width, head, axis = step.how.width, Index(tiles.written[-1].name), tiles.axis(step.axis)
-    column = head // (step.how.shared * width) * width if step.how.shared > 1 else head
+    width, column, axis = step.how.width, column_of(tiles, step), tiles.axis(step.axis)
     own = operand.own and (step.axis in tiles.own or tiles.segment(operand.slot) == rank)
     found = own_region(tiles, operand) if own else region(tiles, operand)
     row = key if operand.slot else tiles.segment(axis.name) * axis.extent + key

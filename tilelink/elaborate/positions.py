@@ -60,6 +60,8 @@ def lets(role: ComputeRole, position: Number, *, halves: bool = False) -> Let:
 def _first(axis: Axis, tile: Number, half: Number = 0) -> list[tuple[str, Number]]:
     """The first element of a tile, `half` further on in its second half. Of a routed axis, whose tables have an entry for each,
     its number as well; where the last tile is shifted inwards, the first one that the tile before has not as well."""
+    if axis.descending:
+        tile = axis.tiles - 1 - tile
     if axis.inwards:
         return [
             (new_name(axis.name), tile * axis.tile),

@@ -17,6 +17,7 @@ from tilelink.ir import steps as ir
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk, other_tiles, row_pieces
 from tilelink.ir.dtype import DTYPES
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind
+from tilelink.ir.order import Cut
 from tilelink.ir.steps import AttendBody, CombineBody, MatmulBody, Operand, Place, SumPackets, SumParts, UserBody
 from tilelink.schedule.index import Index, Number, call, least, rank, replaced
 from tilelink.schedule.steps import Compute, For, If, Load, Notify, Step, Wait
@@ -46,7 +47,7 @@ def _steps(tiles: Tiles, step: ir.Step) -> tuple[Step, ...]:
         case CombineBody():
             return _combined(tiles, step)
         case AttendBody():
-            return attended(tiles, step, lambda one, segment: _part_wait(tiles, one, segment))
+            return attended(tiles, step, lambda *where: _keys_wait(tiles, *where))
         case SumParts():
             return _sum_parts(tiles, step)
         case SumPackets():
@@ -137,6 +138,14 @@ def _not_own(tiles: Tiles, step: ir.Wait, segment: Number) -> tuple[Step, ...]:
 def _part_wait(tiles: Tiles, step: ir.Wait, segment: Number) -> tuple[Step, ...]:
     exchange = tiles.schedule.exchange(step.exchange)
     return _chunks(tiles, exchange, step.rows, step.slot, _waiting(tiles, step, segment))
+
+
+def _keys_wait(tiles: Tiles, step: ir.Wait, segment: Number, column: Number) -> tuple[Step, ...]:
+    """The chunk of columns in which the head at `column` is, or all chunks of rows."""
+    exchange = tiles.schedule.exchange(step.exchange)
+    if exchange.cut is Cut.COLUMNS:
+        return (_waiting(tiles, step, segment)(column // exchange.chunk_cols),)
+    return _part_wait(tiles, step, segment)
 
 
 def _waiting(tiles: Tiles, step: ir.Wait, segment: Number) -> Callable[[Number], Wait]:

@@ -127,7 +127,7 @@ class Axis:
     `tile` is 0 for an axis that is not tiled (a reduction inside a user's body, or over ranks). `routed`: its elements come in
     the order of a routing, and `tiles` are as many as any routing needs. `inwards`: the last tile of a segment that would stick
     out of it begins earlier, so that it ends with the segment: it loads and computes elements of the tile before once more, and
-    stores those only that this one has not.
+    stores those only that this one has not. `descending`: tiles come from the last one on, those first that see most keys.
     """
 
     name: str
@@ -137,6 +137,7 @@ class Axis:
     reduction: bool
     routed: Routed | None = None
     inwards: bool = False
+    descending: bool = False
 
     @property
     def tiles(self) -> int:

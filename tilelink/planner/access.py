@@ -34,6 +34,7 @@ class Space:
     local: tuple[str, ...] = ()  # axes whose own segment is all there is (tiles folded into another role)
     own_first: bool = False  # tiles of own tokens come before rows of others do
     inwards: frozenset[str] = frozenset()  # axes whose last tiles are shifted inwards (`Axis.inwards`)
+    descending: frozenset[str] = frozenset()  # axes whose tiles come from the last one on
 
     def ragged(self, axis: str) -> bool:
         """The last tile of a segment reaches past its end."""
@@ -42,7 +43,7 @@ class Space:
     def axis(self, of: GraphAxis) -> Axis:
         """The axis of a role that is cut so."""
         cut = self.extents[of.name], self.segments[of.name], self.tiles[of.name]
-        return Axis(of.name, *cut, of.reduction, of.routed, of.name in self.inwards)
+        return Axis(of.name, *cut, of.reduction, of.routed, of.name in self.inwards, of.name in self.descending)
 
     def whole_tiles(self, axis: str) -> bool:
         """No tile along `axis` reaches past the end of its segment into the next one."""

@@ -100,12 +100,18 @@ def _cuts(structure: Structure, relation: Relation, pins: Pins) -> list[tuple[Cu
         return [n for n in few if (n - 1) * -(-extent // n) < extent]
 
     rows = counts(relation.part[0], _CHUNKS)
-    if relation.kind is not Kind.GATHER or not structure.by_routing(relation):
+    if relation.kind is not Kind.GATHER or not (structure.by_routing(relation) or structure.head_of(relation)):
         return [(None, n) for n in rows]
+    width, wanted = structure.head_of(relation), pinned(pins, relation.name, fields.CUT)
+    if width:  # a tile needs all rows of one head
+        found = [(Cut.ROWS if n > 1 else None, n) for n in (rows if asked is not None else rows[:1])]
+        found += (
+            (Cut.COLUMNS, n) for n in counts(relation.part[1], _CHUNKS) if n > 1 and not relation.part[1] % (n * width)
+        )
+        return [(cut, n) for cut, n in found if wanted in (None, cut)]
     found = [(Cut.ROWS if n > 1 else None, n) for n in rows]
     if not structure.by_tiles(relation.source) and len(relation.part) == 2:
         found += ((Cut.COLUMNS, n) for n in counts(relation.part[1], _CHUNKS) if n > 1)
-    wanted = pinned(pins, relation.name, fields.CUT)
     return [(cut, n) for cut, n in found if wanted in (None, cut)]
 
 
@@ -149,7 +155,8 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
         return [ComputeChoice(LibraryCompute(), False)]
     tile = pinned(pins, group.name, fields.TILE, of_all=fields.TILE in general)
     number = pinned(pins, group.name, fields.GROUP, of_all=fields.GROUP in general)
-    groups = [number or (_GROUP if group.matmuls else 4)]
+    attend = group.anchor.operation
+    groups = [number or (_GROUP if group.matmuls else attend.shared if isinstance(attend, Attend) else 4)]
     ahead = [pinned(pins, group.name, fields.PREFETCH) is not False] if fields.PREFETCH in here else [False]
     tails = list(Tail) if fields.TAIL in here else [Tail.WHOLE]
     counts = [False, True] if fields.COUNT in here and True in ahead else [False]

@@ -38,6 +38,7 @@ class Carried(NamedTuple):
     by_experts: bool  # tiles that make the source have rows of one expert each
     listed: bool  # readers find rows by a routing, which says what a rank needs
     routed: bool  # readers find rows by a routing, which are in all parts
+    head: int  # columns of a head, where readers are attention and need one at a time; else 0
     by_tiles: bool  # tiles make the source
     made: bool  # in the call, by whomever
     in_place: bool  # peers put their parts into an output
@@ -126,11 +127,15 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda x: x.cut is Cut.COLUMNS and not x.routed,
+        lambda x: x.cut is Cut.COLUMNS and not x.routed and not x.head,
         lambda x: (
             f"tiles that read {x.name} wait for rows; columns are of use where a routing finds rows in all parts, as it does "
-            "for matmuls of experts"
+            "for matmuls of experts, and as heads of keys and values"
         ),
+    ),
+    (
+        lambda x: x.cut is Cut.COLUMNS and x.head > 0 and x.cols % (x.chunks * x.head) > 0,
+        lambda x: f"{x.chunks} chunks of {x.cols} columns of {x.name} are no whole heads of {x.head}",
     ),
     (
         lambda x: x.cut is Cut.COLUMNS and (x.made or x.mover.issuer is not Issuer.STREAMS or not x.push),
@@ -302,6 +307,7 @@ def _sent(structure: Structure, name: str) -> dict[str, Any]:
         "by_experts": structure.by_experts(relation.source),
         "listed": structure.sent(relation) is not None,
         "routed": structure.by_routing(relation) and len(relation.part) == 2,
+        "head": structure.head_of(relation),
         "by_tiles": structure.by_tiles(relation.source),
         "in_place": structure.in_place(relation),
         "pooled": structure.pooled(relation),

@@ -12,7 +12,7 @@ from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Kind
 from tilelink.ir.routed import MOST_SENT_ROWS, Follows, Placed, Routed, Sent
-from tilelink.ir.spec import BoundSpec, Matmul
+from tilelink.ir.spec import Attend, BoundSpec, Matmul
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.group import Group
 from tilelink.planner.memo import Memo, remembered
@@ -137,6 +137,15 @@ class Structure:
     def by_routing(self, relation: Relation) -> bool:
         """Whether somebody finds rows of all parts by a routing."""
         return relation.name in self._found_by_routing
+
+    def head_of(self, relation: Relation) -> int:
+        """Columns of a head, if only attention reads what the relation delivers, as keys or values; else 0."""
+        readers = self.graph.consumers(relation.name)
+        widths = {
+            op.operation.width if isinstance(op.operation, Attend) and op.reads[0].value != relation.name else 0
+            for op in readers
+        }
+        return widths.pop() if len(widths) == 1 and relation.name not in self.graph.outputs else 0
 
     @cached_property
     def _found_by_routing(self) -> frozenset[str]:

@@ -28,6 +28,7 @@ from tilelink.ir.steps import (
     matmuls_together,
 )
 from tilelink.ir.walk import flat
+from tilelink.planner.attention_cost import attend_us, attended, fold_of
 from tilelink.planner.draft import Parts
 from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE, tile_packets_us
 from tilelink.planner.tile_work import (
@@ -109,6 +110,10 @@ class TileCost:
     @cached_property
     def parts_us(self) -> TileParts:
         """What a tile of any segment takes, by what takes it."""
+        if (fold := fold_of(self.role)) is not None:
+            drag = _BESIDE_DRAG if self.on.beside else 0.0
+            us = attend_us(self.role, fold, self.parts.dtype, self.topology.gpu) / self.on.per_sm
+            return attended(us, self._remote_us(), drag, COUNT_US * self._counts())
         role, memory = self.role, self.memory_us
         computed = compute_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
         start, again, both = PREFETCHED_START_US if role.prefetch else START_US, 0.0, max(computed, memory)
@@ -202,8 +207,10 @@ class TileCost:
 
     @cached_property
     def tensor_us(self) -> float:
-        """How long the tensor cores of an SM are busy with all tiles at the sustained clock. Of tiles of experts, only as far as
-        these are done sooner where products take less, beside what memory takes."""
+        """How long the tensor cores of an SM are busy with all tiles at the sustained clock, which the rate of attention has. Of
+        experts, only as far as tiles are done sooner where products take less, beside what memory takes."""
+        if fold_of(self.role) is not None:
+            return 0.0
         busy = self._flops_us() * self.role.num_tiles / self.role.programs
         if self.routed is None or not self._other_weights:
             return busy

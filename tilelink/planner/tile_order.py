@@ -40,7 +40,9 @@ def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
     if isinstance(anchor.operation, Attend):
         tiles["d"] = anchor.operation.width
     extents = {axis.name: axis.extent // segments[axis.name] for axis in anchor.axes}
-    space = Space(extents, segments, tiles, own_first=loop.own_first)
+    masked = isinstance(anchor.operation, Attend) and anchor.operation.causal
+    descending = frozenset(written[:1]) if masked else frozenset[str]()
+    space = Space(extents, segments, tiles, own_first=loop.own_first, descending=descending)
     return replace(space, inwards=frozenset(written[:1])) if _inwards(problem, group, space, loop) else space
 
 
@@ -81,7 +83,10 @@ def tile_order(problem: Problem, group: Group, space: Space, loop: TritonLoop, s
     tiles wait for what peers make, so that in any other order they could come before tiles that peers wait for.
     """
     written = [axis.name for axis in group.anchor.axes if not axis.reduction]
-    major = next((name for name in written if space.segments[name] > 1), written[0])
+    attends = isinstance(
+        group.anchor.operation, Attend
+    )  # heads of queries that share keys go through all rows together
+    major = next((name for name in written if space.segments[name] > 1), written[-1 if attends else 0])
     if summed is not None:
         major = written[summed.dim]
     minor = next((name for name in written if name != major), "")

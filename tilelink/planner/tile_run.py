@@ -87,9 +87,12 @@ class TileLoop:
     @cached_property
     def along_k(self) -> list[Wait]:
         """Of these, those in loops over k."""
-        return [
-            wait for step in flat(self.role.body) if isinstance(step, MatmulBody | AttendBody) for wait in step.waits
-        ]
+        return [wait for step in flat(self.role.body) if isinstance(step, MatmulBody) for wait in step.waits]
+
+    @cached_property
+    def of_folds(self) -> list[Wait]:
+        """Of these, those of attention."""
+        return [wait for step in self.role.body if isinstance(step, AttendBody) for wait in step.waits]
 
     @cached_property
     def waits(self) -> list[Wait]:
@@ -211,6 +214,8 @@ class TileRun:
         """When what each tile awaits by that is there, or when it is for all of them."""
         exchange = self.loop.parts.exchange(wait.exchange)
         arrivals = self._arrivals(exchange)
+        if wait in self.loop.of_folds:
+            return self._behind_own(exchange, arrivals)
         if exchange.cut is Cut.COLUMNS and wait in self.loop.along_k:
             return self._by_columns(arrivals)
         if self.loop.own_place < 0 or wait.slot != self.loop.role.order.major or wait.every:
@@ -224,6 +229,16 @@ class TileRun:
         place = self.loop.at.place - (1 if self.loop.own_place == 0 else 0)
         needed = arrivals[np.clip(place, 0, len(arrivals) - 1), self.loop.at.last_chunk(exchange)]
         return np.where(self.loop.at.place == self.loop.own_place, 0.0, needed)
+
+    def _behind_own(self, exchange: Exchange, arrivals: Times) -> Times:
+        """When a tile of attention may begin so that it awaits no keys: own ones come first."""
+        fold = next(step for step in self.loop.role.body if isinstance(step, AttendBody))
+        there, own = arrivals.max(axis=0), self.loop.cost.tile_us / self.loop.role.axis(fold.axis).segments
+        chunk = np.zeros(len(self.loop.at.place), np.int64)
+        if exchange.cut is Cut.COLUMNS:
+            keys = self.loop.at.first_row // (fold.how.shared * fold.how.width) * fold.how.width
+            chunk = keys // exchange.chunk_cols
+        return np.maximum((there if exchange.cut is Cut.COLUMNS else there.max(keepdims=True))[chunk] - own, 0.0)
 
     def _by_columns(self, arrivals: Times) -> float:
         """When a program may begin its first tile so that it awaits no chunk of columns in its loop over k: that takes as long

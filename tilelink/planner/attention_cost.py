@@ -1,0 +1,31 @@
+"""What a tile of attention takes. Constants are fitted to 2 x H100 and 2 x H200, heads of 128 elements."""
+
+from __future__ import annotations
+
+from tilelink.ir.nodes import ComputeRole
+from tilelink.ir.steps import AttendBody
+from tilelink.planner.tile_work import START_US, TileParts
+from topologies.topology import Gpu
+
+# of the peak: by warpgroups that share rows, by one group in steps of 64 keys, in steps of more
+_COOPERATIVE, _ATTENDS, _ATTENDS_WIDE, _FEW_KEYS = 0.63, 0.5, 0.43, 64
+
+
+def fold_of(role: ComputeRole) -> AttendBody | None:
+    """The attention that tiles of a role compute, if they do."""
+    return next((step for step in role.body if isinstance(step, AttendBody)), None)
+
+
+def attend_us(role: ComputeRole, fold: AttendBody, dtype: str, gpu: Gpu) -> float:
+    """What an SM does for a tile, keys and values coming from the L2: two products for each pair of a query and a key that it
+    sees. With a causal mask the last rank sees most: all keys, but for half of its own."""
+    rows, keys = role.axis(fold.queries.index[0]), role.axis(fold.axis)
+    seen = keys.segments * keys.extent - (rows.extent / 2 if fold.how.causal else 0)
+    share = _COOPERATIVE if role.cooperative else _ATTENDS if keys.tile <= _FEW_KEYS else _ATTENDS_WIDE
+    return 4 * rows.tile * fold.how.width * seen / (gpu.tflops(dtype) * share / gpu.num_sms) / 1e6
+
+
+def attended(us: float, remote_us: float, drag: float, counts_us: float) -> TileParts:
+    """The parts of a tile that multiplies for `us`: keys and values that come from peers take more than that hides."""
+    remote = max(0.0, remote_us - us)
+    return TileParts(us, 0.0, remote, 0.0, 0.0, us * drag, START_US, 0.0, counts_us, 0.0)
