@@ -15,6 +15,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from lowering.device.barrier import flush_stores
+
 
 @gluon.jit
 def barriers_of(PLACES: gl.constexpr, ARRIVALS: gl.constexpr):
@@ -167,5 +169,5 @@ def store_means(total, weight, desc, row, col, leaving):
     fence_async_shared()
     gl.thread_barrier()  # all warps have stored
     tma.async_copy_shared_to_global(desc, [row, col], leaving)
-    tma.store_wait(0)
+    flush_stores()
     gl.thread_barrier()  # nobody writes the next tile there before this one has left

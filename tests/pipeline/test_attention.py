@@ -13,7 +13,7 @@ import topologies
 from tests.pipeline.attention_specs import HEADS, KINDS, ROWS, B, D, G, How, Q, S, T, by_definition, drawn, spec_of
 from tilelink import Shard, Tensor
 from tilelink.compiled.check import check_compiled
-from tilelink.errors import AttentionPlacement, BadAttention, BadShape
+from tilelink.errors import AttentionPlacement, BadAttention, BadShape, NoLegalSchedule
 from tilelink.ir.spec import bind
 from tilelink.proof.verify import verify
 from tilelink.runtime.emulated import EmulatedRun
@@ -40,6 +40,39 @@ def test_a_random_schedule_computes_what_the_definition_says(seed: int) -> None:
     for rank, (out,) in enumerate(outputs):
         part = cut(exact, spec.value(spec.outputs[0]).placement, rank, spec.num_ranks)
         assert (out.double() - part).abs().max() <= _FAR[spec.inputs[0].dtype]
+
+
+SHARED = {"tile": "128x16x64/4w2s2g", "mover": "CopyEngine()"}
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("target", ["triton", "triton-distributed"])
+@pytest.mark.parametrize("pins", [{}, {"cut": "columns", "chunks": "2"}, {"transfer": "pull"}], ids=str)
+@pytest.mark.parametrize("how", [How(), How(causal=True), How(soft_cap=4.0)], ids=str)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_two_warpgroups_share_a_tile(ranks: int, how: How, pins: dict[str, str], target: str) -> None:
+    sizes = {"B": 1, "S": ranks * 256, "Q": 4, "G": 2, "D": 16}
+    machine = topologies.load("h100-nvswitch", ranks)
+    schedule = spec_of("gathered", how).plan_for(machine, sizes, "bf16", SHARED | pins)
+    assert verify(schedule).proved
+    source = lowering.emit(schedule, target)
+    assert ("gl.warp_specialize" in source) is (target == "triton")
+    assert run_emulated(schedule, source, calls=2).equal
+
+
+@pytest.mark.parametrize(
+    ("sizes", "how", "says"),
+    [
+        ({"S": 500}, How(), "no whole tiles"),
+        ({}, How(causal=True, window=100), "behind a window"),
+    ],
+)
+def test_two_warpgroups_do_not_share_ragged_tiles(sizes: dict[str, int], how: How, says: str) -> None:
+    with pytest.raises(NoLegalSchedule) as caught:
+        spec_of("gathered", how).plan_for(
+            topologies.load("h100-nvswitch", 2), {"B": 1, "S": 512, "Q": 4, "G": 2, "D": 16} | sizes, "bf16", SHARED
+        )
+    assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", KINDS)

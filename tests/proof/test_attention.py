@@ -115,6 +115,32 @@ def test_a_bug_is_refuted(name: str) -> None:
     assert refuted(planned(how), change)
 
 
+GROUPS = {"tile": "128x16x64/4w2s2g", "mover": "CopyEngine()", "cut": "columns", "chunks": "2"}
+
+
+@pytest.mark.parametrize("name", ["a tile of keys more", "a part less", "no mask", "values of another head", "no wait"])
+def test_so_is_it_where_warpgroups_share_tiles(name: str) -> None:
+    how, change = BUGS[name]
+    sizes, machine = {"B": 1, "S": 768, "Q": 4, "G": 2, "D": 16}, topologies.load("h100-nvswitch", 3)
+    schedule = spec_of("gathered", how).plan_for(machine, sizes, "bf16", GROUPS)
+    assert verify(schedule).proved
+    assert refuted(schedule, change)
+
+
+@pytest.mark.parametrize("by", [-1, 1])
+def test_a_wait_for_other_heads_is_refuted(by: int) -> None:
+    sizes, machine = {"B": 1, "S": 768, "Q": 8, "G": 4, "D": 16}, topologies.load("h100-nvswitch", 3)
+    schedule = spec_of("gathered", ALL).plan_for(machine, sizes, "bf16", {**GROUPS, "chunks": "4"})
+
+    def other(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Wait) and "values" in step.covers:
+            part, chunk = step.index
+            return (replace(step, index=(part, (chunk + by) % 4)),)
+        return (step,)
+
+    assert refuted(schedule, other)
+
+
 @pytest.mark.parametrize(
     "name", ["a tile of keys less", "keys that do not exist", "another scale", "no mean at the end"]
 )

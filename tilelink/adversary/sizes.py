@@ -10,12 +10,15 @@ from dataclasses import dataclass
 
 import sympy
 
+from tilelink.ir.choices import Choices
 from tilelink.ir.collective import Collective
 from tilelink.ir.nodes import Axis, ComputeRole
+from tilelink.ir.ops.attention import BATCH, HEADS, TOKENS, WIDTH
+from tilelink.ir.order import Cut
 from tilelink.ir.placement import Shard
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import Matmul, Node, Route, SendRecv, Spec, Value
-from tilelink.ir.steps import MatmulBody
+from tilelink.ir.spec import Attention, Matmul, Node, Route, SendRecv, Spec, Value
+from tilelink.ir.steps import SMALLEST_DOT, MatmulBody
 from tilelink.ir.walk import flat
 
 _MOST_EXPERTS = 16  # on a rank of a small form
@@ -86,6 +89,26 @@ def choices_of_tokens(spec: Spec, schedule: Schedule) -> dict[str, int]:
     return {symbol: sizes[symbol] for value in ids for symbol in _symbols(value.shape[1])}
 
 
+def heads(spec: Spec, schedule: Schedule, choices: Choices) -> dict[str, int]:
+    """Sizes of attention but for tokens: one sequence, small heads; of keys as many as chunks and ranks that share them, and of
+    queries as many times as there are."""
+    values, found = (
+        {value.name: value for value in (*spec.inputs, *(node.output for node in spec.nodes))},
+        dict[str, int](),
+    )
+    for node in spec.nodes:
+        if isinstance(node.operation, Attention):
+            queries, keys = (schedule.spec.value(name).shape for name in node.inputs[:2])
+            chunks = max((one.chunks for _, one in choices.exchanges if one.cut is Cut.COLUMNS), default=1)
+            many = max(chunks, 2) * (schedule.num_ranks if values[node.inputs[1]].placement == Shard(HEADS) else 1)
+            shared = queries[HEADS] // keys[HEADS]
+            sizes = {BATCH: 1, WIDTH: SMALLEST_DOT}
+            for name, heads_of in zip(node.inputs[:2], (many * shared, many), strict=True):
+                for dim, size in (sizes | {HEADS: heads_of}).items():
+                    found |= dict.fromkeys(_symbols(values[name].shape[dim]), size)
+    return found
+
+
 def _rows(
     spec: Spec, values: Mapping[str, Value], collectives: Mapping[str, Collective]
 ) -> Iterator[tuple[Collective, str]]:
@@ -94,15 +117,21 @@ def _rows(
     for node in spec.nodes:
         how = collectives.get(node.output.name)
         if how is not None and how.by_chunks:
-            yield from ((how, symbol) for symbol in _symbols(values[node.inputs[0]].shape[0]))
+            shape = values[node.inputs[0]].shape
+            yield from ((how, symbol) for symbol in _symbols(shape[TOKENS if len(shape) == 4 else 0]))
 
 
 def _extents(spec: Spec, values: Mapping[str, Value], role: ComputeRole) -> Iterator[tuple[Axis, sympy.Expr]]:
     """Each axis of a role with the symbolic size along it: those that are written, and the contracted one."""
     made = values.get(role.name)
     written = [axis for axis in role.axes if not axis.reduction]
-    if made is not None:
+    if made is not None and len(made.shape) == 4:  # heads are whole tiles
+        yield written[0], made.shape[TOKENS]
+    elif made is not None:
         yield from zip(written, made.shape, strict=False)
+    for node in spec.nodes:
+        if isinstance(node.operation, Attention) and node.output.name == role.name:
+            yield from ((axis, values[node.inputs[1]].shape[TOKENS]) for axis in role.axes if axis.name == "k")
     matmuls = {step.result for step in flat(role.body) if isinstance(step, MatmulBody)}
     for node in spec.nodes:
         if isinstance(node.operation, Matmul) and node.output.name in matmuls:
@@ -111,7 +140,7 @@ def _extents(spec: Spec, values: Mapping[str, Value], role: ComputeRole) -> Iter
 
 def _columns(values: Mapping[str, Value], role: str) -> set[str]:
     made = values.get(role)
-    return _symbols(made.shape[-1]) if made is not None and len(made.shape) > 1 else set()
+    return _symbols(made.shape[-1]) if made is not None and 1 < len(made.shape) < 4 else set()
 
 
 def _symbols(extent: sympy.Expr) -> set[str]:

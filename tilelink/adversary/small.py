@@ -12,18 +12,20 @@ from dataclasses import replace
 from itertools import product
 
 from tilelink.adversary.cuts import in_proportion
-from tilelink.adversary.sizes import choices_of_tokens, queues, uneven, uses
+from tilelink.adversary.sizes import choices_of_tokens, heads, queues, uneven, uses
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.choices import Choices, ExchangeChoice, TritonLoop
 from tilelink.ir.enums import Tail
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Exchange, TileShape
+from tilelink.ir.order import Cut
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
 from tilelink.ir.steps import SMALLEST_DOT, in_pieces
 from tilelink.ir.walk import flat
 from tilelink.ir.warpgroups import GROUP_WARPS
 from tilelink.planner.choices import ITEM_TILE
+from tilelink.planner.cooperative import ROWS
 from tilelink.planner.decisions import pins_of
 from tilelink.planner.fallback import pins_text
 from tilelink.planner.plan import plan_with
@@ -34,6 +36,7 @@ _MOST_CHUNKS = 2
 _MOST_ITEMS, _MOST_SLOTS = 7, 3  # no multiple of each other
 _MOST_ITEM_ROWS = 2
 _GROUP_TILE = 64  # rows that one instruction of a warpgroup multiplies, and columns for two slices of a tile
+_SHARED_KEYS = 64  # tokens of keys in a tile whose rows two warpgroups share
 _SMS = 4  # few, so that programs go through several tiles, and compete
 _TURN_SMS = 3  # where warpgroups take turns: a program is four tasks, in Gluon, whose runs take five times as long
 _MORE_SMS = (*range(9), 64)  # until some tiles are left for the last round, and few enough to be halved; or all are
@@ -45,7 +48,7 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
     Raises NoLegalSchedule if the choices go together at no small size that was tried.
     """
     halved = {name for name, loop in _loops(schedule.decided) if loop.tail is not Tail.WHOLE}
-    choices = _small(schedule.decided, _wide(schedule, halved))
+    choices = _small(schedule.decided, _wide(schedule, halved), _cooperative(schedule))
     pins = pins_of(schedule.spec, topology, choices)
     failure: UserError | None = None
     for sizes, more in product(_sizes(spec, schedule, choices, halved), _MORE_SMS if halved else (0,)):
@@ -68,7 +71,8 @@ def small_form(spec: Spec, schedule: Schedule, topology: Topology) -> Schedule:
 
 def _few_sms(topology: Topology, schedule: Schedule, more: int) -> Topology:
     """As many SMs as two compute programs and all that spins beside them need, a few, and `more`."""
-    turns = any(kernel.compute is not None and kernel.compute.warpgroups > 1 for kernel in schedule.kernels())
+    computed = [kernel.compute for kernel in schedule.kernels() if kernel.compute is not None]
+    turns = any(role.warpgroups > 1 or role.cooperative for role in computed)
     beside = sum(not turns or _spins(exchange, topology) for exchange in schedule.exchanges)
     few = (_TURN_SMS if turns else _SMS) + more + (schedule.num_ranks - 1) * beside
     return replace(topology, gpu=replace(topology.gpu, num_sms=few))
@@ -95,10 +99,16 @@ def _wide(schedule: Schedule, halved: Collection[str]) -> dict[str, str]:
     return found
 
 
-def _small(choices: Choices, wide: Mapping[str, str]) -> Choices:
+def _cooperative(schedule: Schedule) -> frozenset[str]:
+    """Loops of attention whose tiles two warpgroups share."""
+    computed = (kernel.compute for kernel in schedule.kernels())
+    return frozenset(role.name for role in computed if role is not None and role.cooperative)
+
+
+def _small(choices: Choices, wide: Mapping[str, str], shared: Collection[str]) -> Choices:
     """The same choices with smaller numbers."""
     computes = {
-        name: replace(choices.compute(name), loop=_small_loop(loop, wide.get(name, "")))
+        name: replace(choices.compute(name), loop=_small_loop(loop, wide.get(name, ""), shares=name in shared))
         for name, loop in _loops(choices)
     }
     return replace(
@@ -115,7 +125,10 @@ def _loops(choices: Choices) -> Iterator[tuple[str, TritonLoop]]:
             yield name, one.loop
 
 
-def _small_loop(loop: TritonLoop, wide: str) -> TritonLoop:
+def _small_loop(loop: TritonLoop, wide: str, *, shares: bool) -> TritonLoop:
+    if shares:
+        tile = TileShape(ROWS, SMALLEST_DOT, _SHARED_KEYS, GROUP_WARPS, 2, warpgroups=2)
+        return replace(loop, tile=tile, group=min(loop.group, 2))
     turns = loop.tile.warpgroups > 1
     least = _GROUP_TILE if turns else SMALLEST_DOT
     rows, cols = (least << (wide == axis) for axis in ("m", "n"))
@@ -150,16 +163,19 @@ def _rows_of_items(spec: Spec, schedule: Schedule) -> dict[str, int]:
 def _sizes(spec: Spec, schedule: Schedule, choices: Choices, halved: Collection[str]) -> Iterator[dict[str, int]]:
     """Sizes to try, ragged like those of the schedule first. Rows come in parts of whole chunks of two tiles each; where tiles
     are to be left for the last round, more of them are tried at the end."""
-    chunks = max((choice.chunks for _, choice in choices.exchanges), default=1)
+    by_heads = bool(_cooperative(schedule))
+    counts = (one.chunks for _, one in choices.exchanges if not (by_heads and one.cut is Cut.COLUMNS))
+    chunks = max(counts, default=1)
     ranks, used = schedule.num_ranks, uses(spec, schedule)
     tiles_of = {name: loop.tile for name, loop in _loops(choices)}
     turns = any(tile.warpgroups > 1 for tile in tiles_of.values())
-    smallest = _GROUP_TILE if turns else SMALLEST_DOT
+    smallest = ROWS if by_heads else _GROUP_TILE if turns else SMALLEST_DOT
     widths = {  # columns of the widest tile
         name: max([SMALLEST_DOT, *(tiles_of[loop].n for loop in loops if loop in tiles_of)])
         for name, loops in used.columns.items()
     }
     kept = _rows_of_items(spec, schedule) | choices_of_tokens(spec, schedule) | uneven(spec, schedule)
+    kept |= heads(spec, schedule, choices)
     names = [name for name, _ in schedule.spec.sizes]
     for factor in (1, 2, 3, 5) if halved else (1,):
         for ragged in (used.ragged, frozenset[str](), frozenset(names)):

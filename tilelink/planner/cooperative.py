@@ -18,7 +18,7 @@ ROWS = 128  # of a tile: 64 for each group, as an instruction of Hopper's tensor
 
 def cooperative(role: ComputeRole, loop: TritonLoop, gpu: Gpu, dtype: str) -> ComputeRole:
     """The role, computed so. Raises Illegal for what it cannot be."""
-    reason = _of_machine(loop, gpu, dtype) or _of_body(role) or _of_tiles(role)
+    reason = _of_machine(loop, gpu, dtype) or _of_tiles(role) or _of_body(role)
     if reason:
         raise Illegal(f"two warpgroups cannot share tiles of {role.name}: {reason}")
     return replace(role, cooperative=True)

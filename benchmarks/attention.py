@@ -1,0 +1,214 @@
+"""On GPUs: attention over keys and values of all ranks, beside NCCL and attention of torch; each element, with late ranks.
+
+    torchrun --nproc-per-node 2 benchmarks/attention.py --json benchmarks/results/attention_2xh200.jsonl --drawn 7:12
+
+A row is planned, emitted and checked: each element against its bounds (`lowering/selfcheck`), in memory that no call has seen;
+then bit by bit against the first result, while one rank or the other is late. Times are those of CUDA graphs, of the slowest
+rank, the median of five rounds. `serial` gathers keys and values by NCCL, then attends by cuDNN: with a causal mask in two
+pieces, own keys and those of ranks before, which are merged by their sums. `alone` is the same without the gather. Drawn rows
+have any number of tokens and heads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.distributed as dist
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+import lowering
+import topologies
+from tests.pipeline.attention_specs import How, spec_of
+from tilelink.bench.machine import topology_of_gpus
+from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.ranks import join, machine
+
+_ROUNDS, _CALLS, _LATE_CALLS, _MOST_CYCLES = 5, 12, 120, 400_000
+_HEADS = ((32, 32), (64, 8))
+
+
+@dataclass(frozen=True)
+class Row:
+    tokens: int
+    queries: int  # heads
+    keys: int
+    width: int
+    causal: bool
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"B": 1, "S": self.tokens, "Q": self.queries, "G": self.keys, "D": self.width}
+
+
+def rows() -> Iterator[Row]:
+    for tokens in (1024, 2048, 4096, 8192, 16384):
+        for queries, keys in _HEADS:
+            for causal in (False, True):
+                yield Row(tokens, queries, keys, 128, causal)
+    yield from (Row(4096, 32, 8, 64, causal) for causal in (False, True))
+
+
+def drawn(seed: int, count: int, ranks: int) -> Iterator[Row]:
+    """Any number of tokens, of which ranks have as many each."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        keys = rng.choice([1, 2, 4, 8])
+        tokens = ranks * round(2 ** rng.uniform(4, 12))
+        yield Row(tokens, keys * rng.choice([1, 2, 4, 8]), keys, rng.choice([64, 128]), rng.random() < 0.5)
+
+
+def slowest_us(call: Callable[[], object]) -> float:
+    """Of a CUDA graph of `call` on all ranks at once."""
+    for _ in range(2):
+        call()
+    torch.cuda.synchronize()
+    dist.barrier()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        call()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            call()
+    found = []
+    for _ in range(_ROUNDS):
+        for _ in range(3):
+            graph.replay()
+        torch.cuda.synchronize()
+        dist.barrier()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(_CALLS):
+            graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        took = torch.tensor([begin.elapsed_time(end) / _CALLS * 1e3], device="cuda")
+        dist.all_reduce(took, op=dist.ReduceOp.MAX)
+        found.append(took.item())
+    return round(sorted(found)[_ROUNDS // 2], 1)
+
+
+class Serial:
+    """NCCL, then cuDNN."""
+
+    def __init__(self, row: Row, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        self.row, self.rank, ranks = row, dist.get_rank(), dist.get_world_size()
+        self.own = k, v
+        self.q, self.k, self.v = (one.transpose(1, 2) for one in (q, k, v))
+        self.all = [torch.empty(1, row.tokens, *one.shape[2:], dtype=one.dtype, device=one.device) for one in (k, v)]
+        self.before = row.tokens // ranks * self.rank
+
+    def gather(self) -> None:
+        for whole, own in zip(self.all, self.own, strict=True):
+            dist.all_gather_into_tensor(whole[0], own[0])
+
+    def attend(self) -> torch.Tensor:
+        keys, values = (one.transpose(1, 2) for one in self.all)
+        if not self.row.causal:
+            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                shared = self.row.queries != self.row.keys
+                return scaled_dot_product_attention(self.q, keys, values, enable_gqa=shared)
+        cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
+        out, sums = cudnn(self.q, self.k, self.v, None, True, 0.0, True)[:2]
+        if not self.before:
+            return out
+        keys, values = keys[:, :, : self.before], values[:, :, : self.before]
+        more, others = cudnn(self.q, keys, values, None, True, 0.0, False)[:2]
+        sums, others = (one.view(*out.shape[:3], 1) for one in (sums, others))
+        both = torch.logaddexp(sums, others)
+        return out * (sums - both).exp().to(out.dtype) + more * (others - both).exp().to(out.dtype)
+
+
+def inputs(row: Row, seed: int) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator("cuda").manual_seed(seed * 1000 + dist.get_rank())
+    tokens = row.tokens // dist.get_world_size()
+    shapes = [(1, tokens, heads, row.width) for heads in (row.queries, row.keys, row.keys)]
+    return tuple(torch.randn(one, generator=generator, device="cuda").bfloat16() for one in shapes)
+
+
+def changed_late(op: Callable[..., torch.Tensor], row: Row, seed: int) -> int:
+    """Elements that are another bit pattern when ranks are late, over many calls."""
+    rng, rank, ranks = random.Random(seed), dist.get_rank(), dist.get_world_size()
+    sets = [inputs(row, seed + number) for number in range(3)]
+    wanted, changed = [op(*one).clone() for one in sets], torch.zeros((), dtype=torch.int64, device="cuda")
+    for call in range(_LATE_CALLS):
+        late, cycles = rng.randrange(2 * ranks), rng.randrange(1, _MOST_CYCLES)
+        if late == rank:
+            torch.cuda._sleep(cycles)
+        changed += (op(*sets[call % 3]) != wanted[call % 3]).sum()
+    return int(changed.item())
+
+
+def measured(row: Row, seed: int, *, baselines: bool) -> dict[str, Any]:
+    found: dict[str, Any] = asdict(row)
+    topology = topologies.load(topology_of_gpus(), dist.get_world_size())
+    schedule = spec_of("gathered", How(causal=row.causal)).plan_for(topology, row.sizes, "bf16", {})
+    module = load_source(lowering.emit(schedule), "attention")
+    op = operator_class(module)(module.SymmetricMemoryFabric())
+    facts = module.check_call(op, 0, seed)
+    found |= {"predicted_us": schedule.predicted_us, "wrong": sum(one["wrong"] for one in facts)}
+    found |= {"error": max(one["error"] for one in facts), "changed_late": changed_late(op, row, seed)}
+    given = inputs(row, seed)
+    found["ours_us"] = slowest_us(lambda: op(*given))
+    found["choices"] = {
+        name: value for name, value in schedule.choices if "mover" in name or "tile" in name or "cut" in name
+    }
+    if baselines:
+        serial = Serial(row, *given)
+        serial.gather()
+        found["alone_us"] = slowest_us(serial.attend)
+        found["gather_us"] = slowest_us(serial.gather)
+        found["serial_us"] = slowest_us(lambda: (serial.gather(), serial.attend()))
+        ours, torchs = op(*given).float(), serial.attend().transpose(1, 2).float()
+        found["from_torch"] = (ours - torchs).abs().max().item()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--drawn", default="", metavar="SEED:COUNT")
+    parser.add_argument("--only-drawn", action="store_true")
+    parser.add_argument("--seconds", type=float, default=500.0, help="no row begins later")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--commit", default="unknown")
+    arguments = parser.parse_args()
+    join()
+    rank, began = dist.get_rank(), time.monotonic()
+    listed = [] if arguments.only_drawn else list(rows())
+    if arguments.drawn:
+        seed, count = map(int, arguments.drawn.split(":"))
+        listed += drawn(seed, count, dist.get_world_size())
+    lines = [{"machine": machine(), "commit": arguments.commit, "seed": arguments.seed, "drawn": arguments.drawn}]
+    for row in listed:
+        late = torch.tensor([time.monotonic() - began > arguments.seconds], device="cuda")
+        dist.broadcast(late, 0)
+        if late.item():
+            break
+        found = measured(row, arguments.seed, baselines=True)
+        lines.append(found)
+        if rank == 0:
+            print(json.dumps(found), flush=True)
+            if arguments.json is not None:
+                arguments.json.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    wrong = sum(bool(one.get("wrong") or one.get("changed_late")) for one in lines)
+    if rank == 0:
+        print(f"{len(lines) - 1} rows, {wrong} wrong")
+    dist.destroy_process_group()
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
