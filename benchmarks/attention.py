@@ -5,7 +5,7 @@
 A row is planned, emitted and checked: each element against its bounds (`lowering/selfcheck`), in memory that no call has seen;
 then bit by bit against the first result, while one rank or the other is late. Times are those of CUDA graphs, of the slowest
 rank, the median of five rounds. `serial` gathers keys and values by NCCL, then attends by cuDNN: with a causal mask in two
-pieces, own keys and those of ranks before, which are merged by their sums. `alone` is the same without the gather. Drawn rows
+pieces, own keys and those of ranks before, which one kernel merges by their sums. `alone` is the same without the gather. Drawn rows
 have any number of tokens and heads.
 """
 
@@ -25,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 import torch.distributed as dist
+import triton
+import triton.language as tl
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -36,6 +38,7 @@ from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
 
 _ROUNDS, _CALLS, _LATE_CALLS, _MOST_CYCLES = 5, 12, 120, 400_000
+_ROWS = 16  # of a program that merges
 _HEADS = ((32, 32), (64, 8))
 
 
@@ -100,6 +103,39 @@ def slowest_us(call: Callable[[], object]) -> float:
     return round(sorted(found)[_ROUNDS // 2], 1)
 
 
+@triton.jit
+def _merge(
+    out,
+    sums,
+    more,
+    others,
+    merged,
+    out_head,
+    out_row,
+    more_head,
+    more_row,
+    heads,
+    rows,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Means of values over two sets of keys, by the logarithms of their sums of weights."""
+    head, first = tl.program_id(0) % heads, tl.program_id(0) // heads * ROWS
+    row, col = first + tl.arange(0, ROWS)[:, None], tl.arange(0, WIDTH)[None, :]
+    there = row < rows
+    one = tl.load(sums + head * rows + row, mask=there, other=0.0)
+    other = tl.load(others + head * rows + row, mask=there, other=0.0)
+    top = tl.maximum(one, other)
+    a, b = tl.exp(one - top), tl.exp(other - top)
+    x = tl.load(out + head * out_head + row * out_row + col, mask=there, other=0.0).to(tl.float32)
+    y = tl.load(more + head * more_head + row * more_row + col, mask=there, other=0.0).to(tl.float32)
+    tl.store(
+        merged + row * heads * WIDTH + head * WIDTH + col,
+        ((x * a + y * b) / (a + b)).to(merged.dtype.element_ty),
+        mask=there,
+    )
+
+
 class Serial:
     """NCCL, then cuDNN."""
 
@@ -126,9 +162,11 @@ class Serial:
             return out
         keys, values = keys[:, :, : self.before], values[:, :, : self.before]
         more, others = cudnn(self.q, keys, values, None, True, 0.0, False)[:2]
-        sums, others = (one.view(*out.shape[:3], 1) for one in (sums, others))
-        both = torch.logaddexp(sums, others)
-        return out * (sums - both).exp().to(out.dtype) + more * (others - both).exp().to(out.dtype)
+        merged = torch.empty(1, out.shape[2], out.shape[1], out.shape[3], dtype=out.dtype, device=out.device)
+        grid = (out.shape[1] * triton.cdiv(out.shape[2], _ROWS),)
+        sides = out, sums.contiguous(), more, others.contiguous()
+        _merge[grid](*sides, merged, *out.stride()[1:3], *more.stride()[1:3], *out.shape[1:3], out.shape[3], _ROWS)
+        return merged.transpose(1, 2)
 
 
 def inputs(row: Row, seed: int) -> tuple[torch.Tensor, ...]:
@@ -148,6 +186,7 @@ def changed_late(op: Callable[..., torch.Tensor], row: Row, seed: int) -> int:
         if late == rank:
             torch.cuda._sleep(cycles)
         changed += (op(*sets[call % 3]) != wanted[call % 3]).sum()
+    dist.all_reduce(changed)
     return int(changed.item())
 
 
@@ -158,8 +197,10 @@ def measured(row: Row, seed: int, *, baselines: bool) -> dict[str, Any]:
     module = load_source(lowering.emit(schedule), "attention")
     op = operator_class(module)(module.SymmetricMemoryFabric())
     facts = module.check_call(op, 0, seed)
-    found |= {"predicted_us": schedule.predicted_us, "wrong": sum(one["wrong"] for one in facts)}
-    found |= {"error": max(one["error"] for one in facts), "changed_late": changed_late(op, row, seed)}
+    worst = torch.tensor([sum(one["wrong"] for one in facts), max(one["error"] for one in facts)], device="cuda")
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    found |= {"predicted_us": schedule.predicted_us, "wrong": int(worst[0].item()), "error": round(worst[1].item(), 3)}
+    found["changed_late"] = changed_late(op, row, seed)
     given = inputs(row, seed)
     found["ours_us"] = slowest_us(lambda: op(*given))
     found["choices"] = {
@@ -172,7 +213,9 @@ def measured(row: Row, seed: int, *, baselines: bool) -> dict[str, Any]:
         found["gather_us"] = slowest_us(serial.gather)
         found["serial_us"] = slowest_us(lambda: (serial.gather(), serial.attend()))
         ours, torchs = op(*given).float(), serial.attend().transpose(1, 2).float()
-        found["from_torch"] = (ours - torchs).abs().max().item()
+        far = (ours - torchs).abs().max()
+        dist.all_reduce(far, op=dist.ReduceOp.MAX)
+        found["from_torch"] = far.item()
     return found
 
 

@@ -47,12 +47,13 @@ class Fold:
         self.step, (self.store,) = folds[0], stores
         self.state = tuple(map(str, self.step.results))
         self.loads = tuple(loads[str(name)] for name in self.step.operands[3:6])
-        accesses = [*loads.values(), self.store]
-        if any(one.region.access is not Access.DESCRIPTOR for one in accesses):
+        regions = [*(load.region for load in loads.values()), self.store.region]
+        if any(region.access is not Access.DESCRIPTOR for region in regions):
             raise self.refused("a cooperative phase with accesses by pointer")
-        self.first = next((one for one in phase.body if isinstance(one, For) and _folds(one)), None)
-        if self.first is None or not isinstance(self.first.count, int) or self.first.count < 1:
+        first = next((one for one in phase.body if isinstance(one, For) and _folds(one)), None)
+        if first is None or not isinstance(first.count, int) or first.count < 1:
             raise self.refused("a cooperative phase whose first loop may have no round")
+        self.first = first
 
     def refused(self, what: str) -> NotPrinted:
         legal = "whole tiles through descriptors, a first loop of a known number of rounds, or pipelining=Plain()"
@@ -201,7 +202,7 @@ class _Consumer(_Group):
         ahead: Number = 0
         if masked:
             ahead = replaced(step.operands[_AHEAD], known) if known else step.operands[_AHEAD]  # type: ignore[assignment, arg-type]
-        rows = int(self.fold.loads[0].region.extent[0]) // GROUPS
+        rows = int(self.fold.loads[0].region.extent[0]) // GROUPS  # type: ignore[arg-type]  # of a whole tile
         shown = self.spell.number("queries_tile_rows", rows, "rows of tile queries_tile")
         stands = f"{self.spell(ahead)} + GROUP * {shown}" if masked else "0"
         scale, cap = step.operands[6:8]

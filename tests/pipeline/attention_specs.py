@@ -126,7 +126,13 @@ def drawn(rng: random.Random) -> Drawn:
     how = How(causal, window, rng.choice([0.0, 0.0, 5.0]), rng.choice([0.0, 0.3]))
     groups = rng.choice([1, 2, 3]) * (ranks if kind == "heads" else 1)
     tokens = ranks * rng.randint(1, 90 // ranks)
-    sizes = {"B": 1, "S": tokens, "Q": groups * rng.choice([1, 2, 4]), "G": groups, "D": rng.choice([16, 32])}
+    sizes = {
+        "B": rng.choice([1, 1, 2, 3]) * (ranks if kind == "batch" else 1),
+        "S": tokens,
+        "Q": groups * rng.choice([1, 2, 4]),
+        "G": groups,
+        "D": rng.choice([16, 32]),
+    }
     if kind == "cross":
         sizes["T"] = ranks * rng.randint(1, 90 // ranks)
     spec = bind(spec_of(kind, how).spec, sizes, ranks, rng.choice(["bf16", "fp16", "fp32"]))

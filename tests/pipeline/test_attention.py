@@ -152,7 +152,6 @@ def test_other_dimensions() -> None:
     [
         ({"Q": 3, "G": 2}, "do not share"),
         ({"D": 24}, "16, 32, 64, 128, 256"),
-        ({"B": 2}, "2 sequences"),
     ],
 )
 def test_sizes(sizes: dict[str, int], says: str) -> None:

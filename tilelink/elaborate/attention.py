@@ -144,6 +144,9 @@ def _loaded(tiles: Tiles, result: str, operand: Operand, key: Number, many: Numb
     width, column, axis = step.how.width, column_of(tiles, step), tiles.axis(step.axis)
     own = operand.own and (step.axis in tiles.own or tiles.segment(operand.slot) == rank)
     found = own_region(tiles, operand) if own else region(tiles, operand)
-    row = key if operand.slot else tiles.segment(axis.name) * axis.extent + key
+    sequence, sequences = tiles.segment(tiles.written[0].name), step.how.sequences
+    row = key + sequence * axis.extent if sequences > 1 else key
+    if not operand.slot:  # parts lie one behind the other
+        row = tiles.segment(axis.name) * (axis.extent * sequences) + row
     (*lead, _, _), (*before, _, _) = found.start, found.extent
     return Load(result, replace(found, start=(*lead, row, column), extent=(*before, many, width)))

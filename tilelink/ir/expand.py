@@ -201,12 +201,15 @@ class _Expansion:
         m, n, k, d = map(_symbol, ("m", "n", "k", "d"))
         width, out = attend.width, node.output.name
         column = n // (attend.shared * width) * width + d
-        reads = (Map(queries, (m, n)), Map(keys, (k, column)), Map(values, (k, column)))
         rows, cols = self.values[queries].shape
+        tokens, row = self.values[keys].shape[0] // attend.sequences, k
+        if attend.sequences > 1:  # those of the sequence of the tile's queries
+            row = k + m // (rows // attend.sequences) * tokens
+        reads = (Map(queries, (m, n)), Map(keys, (row, column)), Map(values, (row, column)))
         axes = (
             GraphAxis("m", rows, False),
             GraphAxis("n", cols, False),
-            GraphAxis("k", self.values[keys].shape[0], True),
+            GraphAxis("k", tokens, True),
             GraphAxis("d", width, True),
         )
         self.values[out] = GraphValue(out, (rows, cols), node.output.dtype)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tilelink.ir.ops.attention import HEADS, TOKENS, WIDTH
+from tilelink.ir.ops.attention import BATCH, HEADS, TOKENS, WIDTH
 from tilelink.ir.placement import Placement, Shard
 from tilelink.ir.spec import AllGather, Attend, Attention, BoundNode, BoundSpec, BoundValue
 
@@ -51,9 +51,16 @@ def _node(spec: BoundSpec, node: BoundNode) -> BoundNode:
             heads, width = queries.local[HEADS], queries.local[WIDTH]
             apart = queries.placement == Shard(TOKENS)
             assert isinstance(scale, float), "bound"
-            attend = Attend(causal, window, soft_cap, scale, heads, heads // keys.local[HEADS], width, apart)
+            parts = spec.num_ranks if _gathered(spec, node.inputs[1]) else 1
+            shared = heads // keys.local[HEADS]
+            attend = Attend(causal, window, soft_cap, scale, heads, shared, width, apart, queries.local[BATCH], parts)
             return replace(node, operation=attend, output=_value(node.output))
     return replace(node, output=_value(node.output))
+
+
+def _gathered(spec: BoundSpec, name: str) -> bool:
+    """Whether the value is put together of tokens of all ranks."""
+    return any(node.output.name == name and node.operation == AllGather(TOKENS) for node in spec.nodes)
 
 
 def names_of_matrices(values: Iterable[BoundValue]) -> frozenset[str]:

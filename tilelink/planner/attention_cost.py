@@ -7,8 +7,10 @@ from tilelink.ir.steps import AttendBody
 from tilelink.planner.tile_work import START_US, TileParts
 from topologies.topology import Gpu
 
-# of the peak: by warpgroups that share rows, by one group in steps of 64 keys, in steps of more
+# of the peak, of heads of 128: by warpgroups that share rows, by one group in steps of 64 keys, in steps of more
 _COOPERATIVE, _ATTENDS, _ATTENDS_WIDE, _FEW_KEYS = 0.63, 0.5, 0.43, 64
+_BESIDE_WIDTH = 96  # weights of a key take as long as so many elements of its head (heads of 64 and 128)
+_STEP_US = 0.7  # a tile of keys takes at least this long, however small it is
 
 
 def fold_of(role: ComputeRole) -> AttendBody | None:
@@ -22,7 +24,9 @@ def attend_us(role: ComputeRole, fold: AttendBody, dtype: str, gpu: Gpu) -> floa
     rows, keys = role.axis(fold.queries.index[0]), role.axis(fold.axis)
     seen = keys.segments * keys.extent - (rows.extent / 2 if fold.how.causal else 0)
     share = _COOPERATIVE if role.cooperative else _ATTENDS if keys.tile <= _FEW_KEYS else _ATTENDS_WIDE
-    return 4 * rows.tile * fold.how.width * seen / (gpu.tflops(dtype) * share / gpu.num_sms) / 1e6
+    width = (fold.how.width + _BESIDE_WIDTH) * 128 / (128 + _BESIDE_WIDTH)
+    us = 4 * rows.tile * width * seen / (gpu.tflops(dtype) * share / gpu.num_sms) / 1e6
+    return max(us, seen / keys.tile * _STEP_US)
 
 
 def attended(us: float, remote_us: float, drag: float, counts_us: float) -> TileParts:

@@ -1,19 +1,35 @@
-"""Whether two warpgroups can share the rows of each tile of attention, fed by a third one that waits and loads (cooperative, as
-CUTLASS calls it): tensor cores multiply for one of them while the other one computes weights."""
+"""Steps of attention, and whether two warpgroups can share the rows of each of its tiles, fed by a third one that waits and
+loads (cooperative, as CUTLASS calls it): tensor cores multiply for one of them while the other one computes weights."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilelink.ir.choices import TritonLoop
 from tilelink.ir.enums import Tail
+from tilelink.ir.graph import TileOp
 from tilelink.ir.nodes import ComputeRole
-from tilelink.ir.steps import Access, AttendBody, Place, Store, Wait
+from tilelink.ir.ops.attention import Attend
+from tilelink.ir.steps import Access, AttendBody, Operand, Place, Step, Store, Wait
 from tilelink.ir.warpgroups import GROUP_WARPS, TURN_DTYPES
+from tilelink.planner.access import Space
 from tilelink.planner.layout import Illegal
 from topologies.topology import Gpu
 
 ROWS = 128  # of a tile: 64 for each group, as an instruction of Hopper's tensor cores computes
+
+
+def attend_steps(
+    op: TileOp, how: Attend, operands: tuple[Operand, ...], waits: Sequence[Wait], space: Space
+) -> list[Step]:
+    """The fold of `op`, behind those of its waits that are for no keys or values."""
+    q, k, v = operands
+    axis = op.reads[1].axes[0]
+    if how.sequences > 1 and space.ragged(axis):  # behind the last key lies another sequence
+        k, v = (replace(one, access=Access.POINTER) for one in (k, v))
+    along = tuple(wait for wait in waits if wait.slot == axis)
+    return [*(one for one in waits if one not in along), AttendBody(op.name, q, k, v, axis, how, along)]
 
 
 def cooperative(role: ComputeRole, loop: TritonLoop, gpu: Gpu, dtype: str) -> ComputeRole:

@@ -41,6 +41,7 @@ from topologies.topology import Fabric, Topology
 
 _GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
 _CHUNKS = (1, 2, 4, 8, 16)
+_ROWS_TOGETHER = 64  # tiles of rows of a head: about all
 _ITEM_ROWS = 128  # at most, of the items that are tried
 _SLOTS = (1, 8, 32, 128)
 
@@ -156,7 +157,7 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     tile = pinned(pins, group.name, fields.TILE, of_all=fields.TILE in general)
     number = pinned(pins, group.name, fields.GROUP, of_all=fields.GROUP in general)
     attend = group.anchor.operation
-    groups = [number or (_GROUP if group.matmuls else attend.shared if isinstance(attend, Attend) else 4)]
+    groups = [number or (_GROUP if group.matmuls else _heads_together(attend) if isinstance(attend, Attend) else 4)]
     ahead = [pinned(pins, group.name, fields.PREFETCH) is not False] if fields.PREFETCH in here else [False]
     tails = list(Tail) if fields.TAIL in here else [Tail.WHOLE]
     counts = [False, True] if fields.COUNT in here and True in ahead else [False]
@@ -170,6 +171,11 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     # a sum in the epilogue is computed by the tiles of another loop
     folded = [option for option in legal if option.sum_in_epilogue]
     return [option for option in legal if not option.sum_in_epilogue or option is folded[0]]
+
+
+def _heads_together(attend: Attend) -> int:
+    """Heads whose rows are walked together: those that share keys; of several sequences, rows of a head."""
+    return attend.shared if attend.sequences == 1 else _ROWS_TOGETHER
 
 
 def _own_first(choice: ComputeChoice) -> ComputeChoice:

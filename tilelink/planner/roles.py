@@ -44,7 +44,7 @@ from tilelink.planner.access import (
     read_wait,
     send_steps,
 )
-from tilelink.planner.cooperative import cooperative
+from tilelink.planner.cooperative import attend_steps, cooperative
 from tilelink.planner.group import Group
 from tilelink.planner.last_round import with_tail
 from tilelink.planner.layout import Illegal, Problem, item_tile, make_exchange, target_buffer
@@ -313,11 +313,7 @@ def _op_steps(
                 routed = routed.on_ranks(problem.num_ranks)
             return [*early, CombineBody(op.name, rows, weights, ids, routed)]
         case Attend() as how:
-            axis = op.reads[1].axes[0]
-            along = tuple(wait for wait in early if wait.slot == axis)
-            q, k, v = (operand(read) for read in op.reads)
-            made = AttendBody(op.name, q, k, v, axis, how, along)
-            return [*(wait for wait in early if wait not in along), made]
+            return attend_steps(op, how, tuple(map(operand, op.reads)), early, space)
         case Sum():
             wait = early[0] if early else None
             return [SumParts(op.name, _by_pointer(operand(op.reads[0])), wait, onto)]

@@ -8,7 +8,7 @@ from tilelink.ir.choices import TritonLoop
 from tilelink.ir.graph import Relation, TileOp
 from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.elementwise import Elementwise
-from tilelink.ir.order import Nest, TileOrder
+from tilelink.ir.order import Nest, RankOrder, TileOrder
 from tilelink.ir.spec import Attend, Matmul
 from tilelink.planner.access import Space, reads_whole, slot_axis
 from tilelink.planner.group import Group
@@ -33,6 +33,10 @@ def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
                 axis = op.write.axis_of(relation.dim)
                 segments[rename.get(axis, axis)] = problem.num_ranks
     written = [axis.name for axis in anchor.axes if not axis.reduction]
+    if isinstance(anchor.operation, Attend):  # no tile has rows of two sequences
+        segments[written[0]] = anchor.operation.sequences
+        if anchor.operation.sequences > 1:  # of each a part has some tokens
+            segments["k"] = anchor.operation.parts
     tiles = {axis.name: 0 for axis in anchor.axes}
     tiles |= dict(zip(written, (loop.tile.m, loop.tile.n), strict=False))
     if isinstance(anchor.operation, Matmul | Attend):
@@ -102,6 +106,8 @@ def tile_order(problem: Problem, group: Group, space: Space, loop: TritonLoop, s
     groups, rest = divmod(-(-space.extents[major] // space.tiles[major]), tiles) if space.tiles[major] else (1, 0)
     late = summed is not None and nest is Nest.CHUNK_MAJOR and groups > 1 and rest == 0
     ranks, minor_ranks = rank_order(problem.topology, first), rank_order(problem.topology, 0)
+    if isinstance(group.anchor.operation, Attend) and group.anchor.operation.sequences > 1:
+        ranks = RankOrder(group.anchor.operation.sequences, group.anchor.operation.sequences, 0, 1)
     return TileOrder(major, minor, ranks, minor_ranks, nest, tiles, late)
 
 

@@ -235,10 +235,12 @@ class TileRun:
         fold = next(step for step in self.loop.role.body if isinstance(step, AttendBody))
         there, own = arrivals.max(axis=0), self.loop.cost.tile_us / self.loop.role.axis(fold.axis).segments
         chunk = np.zeros(len(self.loop.at.place), np.int64)
-        if exchange.cut is Cut.COLUMNS:
+        by_heads = exchange.cut is Cut.COLUMNS and fold.how.sequences == 1  # whose tiles come head by head
+        if by_heads:
             keys = self.loop.at.first_row // (fold.how.shared * fold.how.width) * fold.how.width
             chunk = keys // exchange.chunk_cols
-        return np.maximum((there if exchange.cut is Cut.COLUMNS else there.max(keepdims=True))[chunk] - own, 0.0)
+        found: Times = np.maximum((there if by_heads else there.max(keepdims=True))[chunk] - own, 0.0)
+        return found
 
     def _by_columns(self, arrivals: Times) -> float:
         """When a program may begin its first tile so that it awaits no chunk of columns in its loop over k: that takes as long

@@ -80,8 +80,9 @@ class Attention(Op):
 
 @dataclass(frozen=True, slots=True)
 class Attend(Op):
-    """`Attention` of one sequence as it is computed, on matrices: queries [S, Q * D] over keys and values [T, G * D] of a rank.
-    No user writes it. `apart`: queries of a rank lie behind those of lower ranks."""
+    """`Attention` as it is computed, on matrices: queries [B * S, Q * D] over keys and values [B * T, G * D] of a rank. No user
+    writes it. `apart`: queries of a rank lie behind those of lower ranks. Keys lie in so many `parts`, each of which has
+    some tokens of all `sequences`."""
 
     word: ClassVar[str] = "attention"
     causal: bool
@@ -92,6 +93,8 @@ class Attend(Op):
     shared: int  # heads of queries that share a head of keys
     width: int  # of a head
     apart: bool
+    sequences: int
+    parts: int
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         return operands[0].shape, operands[0].placement
@@ -112,8 +115,6 @@ def _why_not(queries: tuple[int, ...], keys: tuple[int, ...], placement: Placeme
     if queries[WIDTH] not in _WIDTHS:
         legal = ", ".join(map(str, _WIDTHS))
         yield f"a head has {queries[WIDTH]} elements; tiles have one head, which is of {legal}"
-    if queries[BATCH] > 1:
-        yield f"there are {queries[BATCH]} sequences; one is planned"
 
 
 def _differ(one: sympy.Expr | int, other: sympy.Expr | int) -> bool:

@@ -7,6 +7,7 @@ Exponentials and sums of any order have the same meaning, so it suffices to know
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -102,8 +103,12 @@ def _attention(values: Values, node: BoundNode, how: Attend, folded: Folded, ran
     if folded.numbers != (how.scale, how.soft_cap):
         raise Mismatch(f"scores of {node.output.name} are scaled by {how.scale} and capped at {how.soft_cap}")
     queries, name = _part(values, folded.queries, node.inputs[0], ranks), node.output.name
-    rows, known = values.shapes[node.inputs[0]][0], folded.queries.known.copy()
-    begins, head = queries.start[0] + (ranks * rows if how.apart else 0), queries.start[1] // how.width
+    known, head = folded.queries.known.copy(), queries.start[1] // how.width
+    rows = values.shapes[node.inputs[0]][0] // how.sequences
+    sequence, begins = queries.start[0] // rows, queries.start[0] % rows
+    if (wrong := folded.queries.some & (begins + queries.extent[0] > rows)).any():
+        raise Mismatch(f"a tile of {name} is of one sequence", wrong)
+    begins = begins + (ranks * rows if how.apart else 0)
     of_one_head = (queries.start[1] % how.width == 0) & (queries.extent[1] == how.width) & (queries.skip[1] == 0)
     some = folded.queries.some
     if (wrong := some & ~of_one_head).any():
@@ -118,14 +123,28 @@ def _attention(values: Values, node: BoundNode, how: Attend, folded: Folded, ran
             for tile, given in ((one.keys, node.inputs[1]), (one.values, node.inputs[2]))
         )
         _check_heads(name, how, head, (keys, beside), here)
+        size = values.shapes[node.inputs[1]][0]
+        keys, beside = (_of_sequence(name, how, part, sequence, size, one.here, here) for part in (keys, beside))
         wrong = here & ((keys.start[0] != beside.start[0]) | (beside.extent[0] < one.here))
         if wrong.any():
             raise Mismatch(f"{name}: other rows of values than of keys", wrong)
         _check_seen(name, how, one, keys, (begins, first, last), here)
         taken.append((np.where(here, keys.start[0], -1), np.where(here, keys.start[0] + one.here, -1)))
-    _check_covered(node, how, taken, (first, last), values.shapes[node.inputs[1]][0], some & known)
+    _check_covered(node, how, taken, (first, last), values.shapes[node.inputs[1]][0] // how.sequences, some & known)
     term, tile = values.term(node), folded.queries
     return Tile(term, (0, 1), ranks, queries.start, queries.extent, queries.skip, known, shape=tile.shape)
+
+
+def _of_sequence(name: str, how: Attend, part: Part, sequence: Ints, size: int, many: Ints, here: Flags) -> Part:
+    """`many` rows of keys or values, of `size` in all, counted from the first one of their sequence."""
+    if how.sequences == 1:
+        return part
+    tokens = size // (how.sequences * how.parts)  # of a sequence in a part
+    place, row = np.divmod(part.start[0], tokens * how.sequences)
+    wrong = here & ((row // tokens != sequence) | (row % tokens + many > tokens))
+    if wrong.any():
+        raise Mismatch(f"{name}: keys or values of another sequence", wrong)
+    return replace(part, start=(place * tokens + row % tokens, part.start[1]))
 
 
 def _part(values: Values, tile: Tile, name: str, ranks: Ints, here: Flags | None = None) -> Part:

@@ -115,8 +115,8 @@ class _Expansion:
         if isinstance(phase.pipelining, Prefetch):
             self.out.rows += prefetched(rows, base, width, phase.pipelining.defer)
             return base + 3 * (steps + 2) * width, []
-        ahead = 3 if isinstance(phase.pipelining, PingPong) else 2
-        rows, more = in_ping_pong(self.out, rows, role.name, mine[:programs], base, width, ahead)
+        before = 3 if isinstance(phase.pipelining, PingPong) else 2
+        rows, more = in_ping_pong(self.out, rows, role.name, mine[:programs], base, width, before)
         self.out.rows += rows
         return base + 2 * ORDERS, more
 
