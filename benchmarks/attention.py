@@ -5,8 +5,8 @@
 A row is planned, emitted and checked: each element against its bounds (`lowering/selfcheck`), in memory that no call has seen;
 then bit by bit against the first result, while one rank or the other is late. Times are those of CUDA graphs, of the slowest
 rank, the median of five rounds. `serial` gathers keys and values by NCCL, then attends by cuDNN: with a causal mask in two
-pieces, own keys and those of ranks before, which one kernel merges by their sums. `alone` is the same without the gather. Drawn rows
-have any number of tokens and heads.
+pieces, own keys and those of ranks before, which one kernel merges by their sums. `alone` is the same without the gather. Drawn
+rows have any number of tokens and heads; those of several sequences are checked, and ours is timed.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ class Row:
     keys: int
     width: int
     causal: bool
+    sequences: int = 1
 
     @property
     def sizes(self) -> dict[str, int]:
-        return {"B": 1, "S": self.tokens, "Q": self.queries, "G": self.keys, "D": self.width}
+        return {"B": self.sequences, "S": self.tokens, "Q": self.queries, "G": self.keys, "D": self.width}
 
 
 def rows() -> Iterator[Row]:
@@ -69,7 +70,8 @@ def drawn(seed: int, count: int, ranks: int) -> Iterator[Row]:
     for _ in range(count):
         keys = rng.choice([1, 2, 4, 8])
         tokens = ranks * round(2 ** rng.uniform(4, 12))
-        yield Row(tokens, keys * rng.choice([1, 2, 4, 8]), keys, rng.choice([64, 128]), rng.random() < 0.5)
+        heads, width, causal = keys * rng.choice([1, 2, 4, 8]), rng.choice([64, 128]), rng.random() < 0.5
+        yield Row(tokens, heads, keys, width, causal, rng.choice([1, 1, 2, 4]))
 
 
 def slowest_us(call: Callable[[], object]) -> float:
@@ -129,11 +131,8 @@ def _merge(
     a, b = tl.exp(one - top), tl.exp(other - top)
     x = tl.load(out + head * out_head + row * out_row + col, mask=there, other=0.0).to(tl.float32)
     y = tl.load(more + head * more_head + row * more_row + col, mask=there, other=0.0).to(tl.float32)
-    tl.store(
-        merged + row * heads * WIDTH + head * WIDTH + col,
-        ((x * a + y * b) / (a + b)).to(merged.dtype.element_ty),
-        mask=there,
-    )
+    mean = ((x * a + y * b) / (a + b)).to(merged.dtype.element_ty)
+    tl.store(merged + row * heads * WIDTH + head * WIDTH + col, mean, mask=there)
 
 
 class Serial:
@@ -172,7 +171,7 @@ class Serial:
 def inputs(row: Row, seed: int) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator("cuda").manual_seed(seed * 1000 + dist.get_rank())
     tokens = row.tokens // dist.get_world_size()
-    shapes = [(1, tokens, heads, row.width) for heads in (row.queries, row.keys, row.keys)]
+    shapes = [(row.sequences, tokens, heads, row.width) for heads in (row.queries, row.keys, row.keys)]
     return tuple(torch.randn(one, generator=generator, device="cuda").bfloat16() for one in shapes)
 
 
@@ -190,7 +189,7 @@ def changed_late(op: Callable[..., torch.Tensor], row: Row, seed: int) -> int:
     return int(changed.item())
 
 
-def measured(row: Row, seed: int, *, baselines: bool) -> dict[str, Any]:
+def measured(row: Row, seed: int) -> dict[str, Any]:
     found: dict[str, Any] = asdict(row)
     topology = topologies.load(topology_of_gpus(), dist.get_world_size())
     schedule = spec_of("gathered", How(causal=row.causal)).plan_for(topology, row.sizes, "bf16", {})
@@ -206,7 +205,7 @@ def measured(row: Row, seed: int, *, baselines: bool) -> dict[str, Any]:
     found["choices"] = {
         name: value for name, value in schedule.choices if "mover" in name or "tile" in name or "cut" in name
     }
-    if baselines:
+    if row.sequences == 1:
         serial = Serial(row, *given)
         serial.gather()
         found["alone_us"] = slowest_us(serial.attend)
@@ -223,6 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--drawn", default="", metavar="SEED:COUNT")
     parser.add_argument("--only-drawn", action="store_true")
+    parser.add_argument("--tokens", type=int, nargs="*", help="rows with so many tokens, besides drawn ones")
     parser.add_argument("--seconds", type=float, default=500.0, help="no row begins later")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
@@ -231,6 +231,8 @@ def main() -> None:
     join()
     rank, began = dist.get_rank(), time.monotonic()
     listed = [] if arguments.only_drawn else list(rows())
+    if arguments.tokens:
+        listed = [row for row in listed if row.tokens in arguments.tokens]
     if arguments.drawn:
         seed, count = map(int, arguments.drawn.split(":"))
         listed += drawn(seed, count, dist.get_world_size())
@@ -240,7 +242,7 @@ def main() -> None:
         dist.broadcast(late, 0)
         if late.item():
             break
-        found = measured(row, arguments.seed, baselines=True)
+        found = measured(row, arguments.seed)
         lines.append(found)
         if rank == 0:
             print(json.dumps(found), flush=True)
