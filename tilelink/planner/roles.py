@@ -15,7 +15,6 @@ from tilelink.ir.spec import DTYPE_BYTES, Attend, Combine, Elementwise, Matmul
 from tilelink.ir.steps import (
     Access,
     Apply,
-    AttendBody,
     AwaitPlaces,
     CombineBody,
     IfOwn,
@@ -44,6 +43,7 @@ from tilelink.planner.access import (
     read_wait,
     send_steps,
 )
+from tilelink.planner.attention_cost import fold_of
 from tilelink.planner.cooperative import attend_steps, cooperative
 from tilelink.planner.group import Group
 from tilelink.planner.last_round import with_tail
@@ -365,8 +365,9 @@ def _fitted(problem: Problem, role: ComputeRole, loop: TritonLoop) -> ComputeRol
     """The role with what fits the shared memory of one program: stores through descriptors and prefetches while it
     stores, or stores by pointer, or does not prefetch. Raises Illegal for what fits in no way."""
     bodies = [step for step in role.body if isinstance(step, MatmulBody)]
-    dtype, attends = problem.graph.values[role.name].dtype, any(isinstance(step, AttendBody) for step in role.body)
-    if attends and (fact := why_no_attention(loop.tile, dtype, problem.topology.gpu)):
+    dtype, fold = problem.graph.values[role.name].dtype, fold_of(role)
+    pointers = fold is not None and fold.keys.access is Access.POINTER
+    if fold is not None and (fact := why_no_attention(loop.tile, dtype, problem.topology.gpu, by_pointer=pointers)):
         raise Illegal(fact)
     if not bodies:
         return role

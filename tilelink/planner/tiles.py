@@ -77,14 +77,18 @@ _ATTENTION_TILES = (
     TileShape(128, 0, 64, 4, 3, warpgroups=2),
     TileShape(128, 0, 128, 8, 2),
     TileShape(128, 0, 64, 8, 3),
+    TileShape(128, 0, 64, 8, 2),
     TileShape(128, 0, 64, 4, 3),
     TileShape(64, 0, 64, 4, 3),
+    TileShape(64, 0, 64, 4, 2),
     TileShape(64, 0, 32, 4, 2),
     TileShape(32, 0, 32, 4, 2),
     TileShape(16, 0, 16, 4, 2),
 )
 _DEEP_STEP, _FEW_ROWS = 64, 256  # longer steps of k are for loops that wait for memory: less to do for each of them
 _BARRIER_BYTES = 8
+_ALIGNED_BARRIERS = 512  # of cooperative tiles
+_POINTERS_MORE = 1.25  # of shared memory, for attention whose keys are loaded by pointer: the most seen is 1.15
 _RESERVED_SHARED_BYTES = 1024  # of each block, kept by the system (CUDA programming guide)
 _REGISTERS = 65536  # 32-bit registers of an SM (CUDA programming guide)
 _MOST_REGISTERS = 255  # of a thread: a program that computes large tiles takes them all
@@ -108,12 +112,9 @@ def attention_tiles(attend: Attend, rows: int, keys: int, dtype: str, gpu: Gpu) 
     return [tile for tile in fit if tile.m <= max(16, 2 * rows - 1) and tile.k <= max(16, 2 * keys - 1)] or fit[-1:]
 
 
-def why_no_attention(tile: TileShape, dtype: str, gpu: Gpu) -> str:
+def why_no_attention(tile: TileShape, dtype: str, gpu: Gpu, *, by_pointer: bool = False) -> str:
     """Why a tile of attention does not fit `gpu`, or nothing: a tile of queries, and keys and values of each stage."""
-    size = DTYPE_BYTES[dtype]
-    shared = (tile.m + 2 * tile.stages * tile.k) * tile.n * size
-    if tile.warpgroups > 1:  # tiles leave from there, too
-        shared += tile.m * tile.n * size + _BARRIER_BYTES * (4 * tile.stages + 2)
+    shared = attention_bytes(tile, dtype, by_pointer=by_pointer)
     if shared + _RESERVED_SHARED_BYTES > gpu.shared_bytes_per_sm:
         return f"tile {tile.m}x{tile.n}x{tile.k} in {tile.stages} stages needs {shared} bytes of shared memory"
     if tile.m * (tile.n + tile.k) > 256 * 32 * tile.warps * tile.warpgroups:
@@ -121,6 +122,18 @@ def why_no_attention(tile: TileShape, dtype: str, gpu: Gpu) -> str:
             f"the sums and scores of a {tile.m}x{tile.n}x{tile.k} tile do not fit the registers of {tile.warps} warps"
         )
     return ""
+
+
+def attention_bytes(tile: TileShape, dtype: str, *, by_pointer: bool) -> int:
+    """Shared memory of one program, at most (Triton 3.6, sm_90): loops over keys follow each other, and some stages of the next
+    one are allocated beside those of the one before; where keys are loaded `by_pointer`, all of them are, and some more."""
+    size = DTYPE_BYTES[dtype]
+    queries, stage, weights = (count * size for count in (tile.m * tile.n, 2 * tile.k * tile.n, tile.m * tile.k))
+    if tile.warpgroups > 1:  # results leave from there, too
+        return 2 * queries + tile.stages * stage + _ALIGNED_BARRIERS
+    if by_pointer:
+        return int((queries + weights + 2 * tile.stages * stage) * _POINTERS_MORE)
+    return queries + weights + (tile.stages + 2) * stage
 
 
 def not_low(tiles: list[TileShape], rows: float) -> list[TileShape]:
