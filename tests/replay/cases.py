@@ -43,6 +43,7 @@ def cases() -> tuple[Case, ...]:
         *_torch(),
         *_own(),
         *_experts(),
+        *_attention(),
         *_large(),
     ]
     assert len({case.name for case in found}) == len(found), "two cases have one name"
@@ -241,6 +242,18 @@ def _experts() -> Iterator[Case]:
     for adder, target in (("receiver", STOCK), ("receiver", DISTRIBUTED), ("sender", STOCK)):
         pins = {"out.adder": adder}
         yield _case("experts", "09_ep_layer.py:ep_layer", adder, ("h200-nvswitch", 4), small, pins, target)
+
+
+def _attention() -> Iterator[Case]:
+    spec, machine = "13_prefill.py:prefill", ("h200-nvswitch", 2)
+    sizes = {"B": 1, "S": 4096, "Q": 32, "G": 8, "D": 128}
+    yield _case("attention", spec, "planned", machine, sizes)
+    yield _case("attention", spec, "several sequences", machine, sizes | {"B": 3, "S": 1000})
+    plain = {"tile": "128x128x64/8w3s", "mover": "CopyEngine()"}
+    for target in (STOCK, DISTRIBUTED):
+        yield _case("attention", spec, "one group of warps", machine, sizes, plain, target)
+    shared = {"tile": "128x128x128/4w2s2g", "mover": "CopyEngine()", "cut": "columns", "chunks": "4"}
+    yield _case("attention", spec, "cooperative, by heads", machine, sizes, shared)
 
 
 def _large() -> Iterator[Case]:

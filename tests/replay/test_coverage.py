@@ -52,6 +52,7 @@ COVER = (
     "09_ep_layer.py:ep_layer: placed rows, h200-nvswitch x4, triton",
     "07_ag_moe.py:ag_moe: columns, h200-nvswitch x4, triton",
     "bench gemm_rs: library, then fused pull, h200-nvswitch x4, triton",
+    "13_prefill.py:prefill: cooperative, by heads, h200-nvswitch x2, triton",
 )
 
 
