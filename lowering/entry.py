@@ -112,8 +112,9 @@ def _local(node: BoundNode, operands: Sequence[str], split: str) -> str:
             numbers = (None if one is None else in_fp32(one) for one in (left, right))
             computed = FUNCTIONS[function].on_tensors(*with_constants(names, *numbers))
             return f"Near.map(lambda {', '.join(names)}: {computed}, {listed})"
-        case Attention(causal, window, soft_cap, scale):
+        case Attention(causal, window, soft_cap, scale, zigzag):
             how = f"causal={causal}, window={window}, soft_cap={soft_cap}, scale={scale}"
+            how += ", zigzag=NUM_RANKS" if zigzag else ""
             return f"attention_of({listed}, {TORCH[node.output.dtype]}, {how})"
         case Dispatch():
             return f"dispatched({listed})"

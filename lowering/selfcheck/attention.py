@@ -11,12 +11,23 @@ ROWS = 512  # of queries at a time
 
 
 def attention_of(
-    q: Near, k: Near, v: Near, dtype: torch.dtype, *, causal: bool, window: int, soft_cap: float, scale: float
+    q: Near,
+    k: Near,
+    v: Near,
+    dtype: torch.dtype,
+    *,
+    causal: bool,
+    window: int,
+    soft_cap: float,
+    scale: float,
+    zigzag: int = 0,
 ) -> Near:
     """Queries [B, S, Q, D] over keys and values [B, T, G, D]. Weights are rounded to `dtype` before they are multiplied with
-    values; scores and sums are in fp32."""
+    values; scores and sums are in fp32. `zigzag`: ranks, of which each has a block of the first
+    tokens and one of the last ones."""
     value = torch.zeros(q.value.shape, dtype=torch.float64, device=q.value.device)
     error = torch.zeros(q.value.shape, dtype=torch.float32, device=q.value.device)
+    token = tokens_in_order(q.value.shape[1], zigzag, q.value.device)
     shared = q.value.shape[2] // k.value.shape[2]
     for b in range(q.value.shape[0]):
         for head in range(q.value.shape[2]):
@@ -24,7 +35,8 @@ def attention_of(
             for first in range(0, q.value.shape[1], ROWS):
                 last = min(first + ROWS, q.value.shape[1])
                 rows = some[0].rows(first, last, some[0].value.shape)
-                hidden = _hidden(first, last, k.value.shape[1], q.value.device, causal=causal, window=window)
+                seen_at = token if causal else torch.arange(k.value.shape[1], device=token.device)
+                hidden = _hidden(token[first:last], seen_at, causal=causal, window=window)
                 found = _of_rows(rows, some[1], some[2], hidden, dtype, soft_cap, scale)
                 value[b, first:last, head], error[b, first:last, head] = found.value, torch.as_tensor(found.error)
     return Near(value, error)
@@ -34,9 +46,17 @@ def _head(x: Near, b: int, head: int) -> Near:
     return Near(x.value[b, :, head].double(), x.error if isinstance(x.error, float) else x.error[b, :, head])
 
 
-def _hidden(first: int, last: int, keys: int, device: torch.device, *, causal: bool, window: int) -> torch.Tensor:
-    """Which keys each row of queries does not see."""
-    behind = torch.arange(first, last, device=device)[:, None] - torch.arange(keys, device=device)
+def tokens_in_order(tokens: int, zigzag: int, device: torch.device) -> torch.Tensor:
+    """Which token lies at each place."""
+    if not zigzag:
+        return torch.arange(tokens, device=device)
+    each = torch.arange(tokens, device=device).chunk(2 * zigzag)
+    return torch.cat([each[block] for rank in range(zigzag) for block in (rank, 2 * zigzag - 1 - rank)])
+
+
+def _hidden(rows: torch.Tensor, keys: torch.Tensor, *, causal: bool, window: int) -> torch.Tensor:
+    """Which keys each row of queries does not see, by their tokens."""
+    behind = rows[:, None] - keys
     return (causal & (behind < 0)) | ((window > 0) & (behind >= window))
 
 

@@ -23,10 +23,10 @@ from lowering.steps.indices import Scope, Spelling
 from lowering.steps.programs import Programs
 from lowering.steps.regions import Regions, Side
 from tilelink.schedule.index import Number, rank
-from tilelink.schedule.memory import Buffer, Region
+from tilelink.schedule.memory import Access, Buffer, Region
 from tilelink.schedule.roles import Phase, Role, Schedule
-from tilelink.schedule.steps import Notify, Store, Wait
-from tilelink.schedule.walk import read, steps_in
+from tilelink.schedule.steps import For, Notify, Step, Store, Wait
+from tilelink.schedule.walk import bodies, read, steps_in
 
 
 class SymmetricRegions(Regions):
@@ -71,8 +71,9 @@ class SymmetricRegions(Regions):
 
 
 def returning_tokens(schedule: Schedule, exact: frozenset[str]) -> frozenset[str]:
-    """Those of `exact` whose waits return tokens for loads of their own phase. Where a later phase loads what an earlier one has
-    waited for, all threads meet behind the wait instead: a descriptor does not keep a token through a loop."""
+    """Those of `exact` whose waits return tokens for loads of their own phase. Where a later phase, or by a descriptor another
+    loop than the wait's, loads what was waited for, all threads meet behind the wait instead: a descriptor does not keep a
+    token through a loop."""
     crossing: set[str] = set()
     for launch in schedule.launches:
         for role in launch.roles:
@@ -81,7 +82,28 @@ def returning_tokens(schedule: Schedule, exact: frozenset[str]) -> frozenset[str
                     later = role.phases[number + 1 :]
                     if any(_loads(one, wait.covers) and not _waits_for(one, wait.signal) for one in later):
                         crossing.add(wait.signal)
+                crossing |= _lost_in_loops(phase)
     return exact - crossing
+
+
+def _lost_in_loops(phase: Phase) -> set[str]:
+    """Signals whose waits stand in a loop, and loads by descriptors that they cover in another one."""
+    waits, loads = list[tuple[Wait, tuple[For, ...]]](), list[tuple[str, tuple[For, ...]]]()
+
+    def collect(body: tuple[Step, ...], loops: tuple[For, ...]) -> None:
+        for step in body:
+            if isinstance(step, Wait):
+                waits.append((step, loops))
+            loads.extend((one.buffer, loops) for one in read(step) if one.access is Access.DESCRIPTOR)
+            for inner in bodies(step):
+                collect(inner, (*loops, step) if isinstance(step, For) else loops)
+
+    collect(phase.body, ())
+    return {
+        wait.signal
+        for wait, outside in waits
+        if outside and any(loops != outside and buffer in wait.covers for buffer, loops in loads)
+    }
 
 
 def _waits(phase: Phase) -> list[Wait]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -29,6 +29,7 @@ class How:
     window: int = 0
     soft_cap: float = 0.0
     scale: float = 0.0
+    zigzag: bool = False
 
 
 @cache
@@ -36,6 +37,7 @@ def spec_of(kind: str, how: How) -> Overlap:
     """`gathered`: keys and values of all ranks; `cross`: other tokens than those of the queries, which all ranks have; `heads`:
     each rank has its own; `given`: all ranks have all keys and values."""
     options = {"causal": how.causal, "window": how.window, "soft_cap": how.soft_cap, "softmax_scale": how.scale}
+    options["zigzag"] = how.zigzag
 
     if kind == "gathered":
 
@@ -88,8 +90,21 @@ def spec_of(kind: str, how: How) -> Overlap:
 KINDS = ("gathered", "cross", "heads", "given")
 
 
-def by_definition(how: How, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+def by_definition(how: How, ranks: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """One query after the other, in float64."""
+    if how.zigzag:  # in the order of tokens, and back
+        size = q.shape[1] // (2 * ranks)
+        places = [
+            block * size + i for rank in range(ranks) for block in (rank, 2 * ranks - 1 - rank) for i in range(size)
+        ]
+        plain, out = [torch.empty_like(one) for one in (q, k, v)], torch.empty(q.shape, dtype=torch.float64)
+        for place, token in enumerate(places):
+            for one, given in zip(plain, (q, k, v), strict=True):
+                one[:, token] = given[:, place]
+        found = by_definition(replace(how, zigzag=False), ranks, *plain)
+        for place, token in enumerate(places):
+            out[:, place] = found[:, token]
+        return out
     out = torch.zeros(q.shape, dtype=torch.float64)
     scale = how.scale or 1 / math.sqrt(q.shape[3])
     for b in range(q.shape[0]):
@@ -123,9 +138,10 @@ def drawn(rng: random.Random) -> Drawn:
     ranks, kind = rng.choice([2, 2, 3, 4, 8]), rng.choice(KINDS)
     causal = rng.random() < 0.6 and kind != "cross"
     window = rng.choice([0, 0, 1, 3, 17, 40]) if causal else 0
-    how = How(causal, window, rng.choice([0.0, 0.0, 5.0]), rng.choice([0.0, 0.3]))
+    zigzag = causal and not window and kind == "gathered" and rng.random() < 0.5
+    how = How(causal, window, rng.choice([0.0, 0.0, 5.0]), rng.choice([0.0, 0.3]), zigzag)
     groups = rng.choice([1, 2, 3]) * (ranks if kind == "heads" else 1)
-    tokens = ranks * rng.randint(1, 90 // ranks)
+    tokens = ranks * (32 * rng.randint(1, 3) if zigzag else rng.randint(1, 90 // ranks))
     sizes = {
         "B": rng.choice([1, 1, 2, 3]) * (ranks if kind == "batch" else 1),
         "S": tokens,

@@ -36,7 +36,7 @@ def test_a_random_schedule_computes_what_the_definition_says(seed: int) -> None:
     run.call()
     run.finish()
     ((inputs, outputs),) = run.calls
-    exact = by_definition(found.how, *whole_inputs(spec, inputs).values())
+    exact = by_definition(found.how, spec.num_ranks, *whole_inputs(spec, inputs).values())
     for rank, (out,) in enumerate(outputs):
         part = cut(exact, spec.value(spec.outputs[0]).placement, rank, spec.num_ranks)
         assert (out.double() - part).abs().max() <= _FAR[spec.inputs[0].dtype]
@@ -65,6 +65,7 @@ def test_two_warpgroups_share_a_tile(ranks: int, how: How, pins: dict[str, str],
     [
         ({"S": 500}, How(), "no whole tiles"),
         ({}, How(causal=True, window=100), "behind a window"),
+        ({"S": 640}, How(causal=True, zigzag=True), "blocks of 160 tokens"),
     ],
 )
 def test_two_warpgroups_do_not_share_ragged_tiles(sizes: dict[str, int], how: How, says: str) -> None:
@@ -76,26 +77,38 @@ def test_two_warpgroups_do_not_share_ragged_tiles(sizes: dict[str, int], how: Ho
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("how", [How(), How(causal=True), How(True, 5, 3.0, 0.2)])
+@pytest.mark.parametrize("how", [How(), How(causal=True), How(True, 5, 3.0, 0.2), How(True, zigzag=True)])
 def test_a_spec_means_what_its_definition_says(kind: str, how: How) -> None:
     if kind == "cross" and how.causal:
         pytest.skip("other tokens are not behind these")
-    sizes = {"B": 1, "S": 12, "T": 20, "Q": 8, "G": 4, "D": 16}
+    if how.zigzag and kind != "gathered":
+        pytest.skip("no rank has some of the tokens")
+    sizes = {"B": 1, "S": 24, "T": 20, "Q": 8, "G": 4, "D": 16}
     needed = spec_of(kind, how).spec.symbols()
     spec = bind(spec_of(kind, how).spec, {name: sizes[name] for name in needed}, 4, "bf16")
     generator = torch.Generator().manual_seed(3)
     inputs = {one.name: torch.randn(one.shape, generator=generator, dtype=torch.float64) for one in spec.inputs}
     found = evaluate(spec, inputs)[spec.outputs[0]]
-    assert torch.allclose(found, by_definition(how, *inputs.values()), rtol=1e-12, atol=1e-12)
+    assert torch.allclose(found, by_definition(how, 4, *inputs.values()), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("how", [How(), How(causal=True)])
+@pytest.mark.parametrize("how", [How(), How(causal=True), How(causal=True, zigzag=True)])
 def test_of_real_sizes_it_is_proved_and_compiled_in_order(how: How) -> None:
     sizes = {"B": 1, "S": 8192, "Q": 64, "G": 8, "D": 128}
     schedule = spec_of("gathered", how).plan_for(topologies.load("h100-nvswitch", 2), sizes, "bf16", {})
     proof = verify(schedule)
     assert not proof.findings and proof.seconds < 5
     report = check_compiled(load_source(lowering.emit(schedule), "attention"), 2, "sm_90")
+    assert not report.findings and not report.unknown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["triton", "triton-distributed"])
+def test_a_descriptor_behind_a_wait_in_an_outer_loop_is_compiled(target: str) -> None:
+    sizes = {"B": 1, "S": 2048, "Q": 8, "G": 2, "D": 128}
+    pins = {"tile": "128x128x64/8w3s", "mover": "CopyEngine()"}
+    schedule = spec_of("gathered", How(causal=True)).plan_for(topologies.load("h100-nvswitch", 2), sizes, "bf16", pins)
+    report = check_compiled(load_source(lowering.emit(schedule, target), "attention"), 2, "sm_90")
     assert not report.findings and not report.unknown
 
 
@@ -110,6 +123,9 @@ def traced(q: Tensor, k: Tensor, v: Tensor, **options: object) -> tilelink.Overl
     return one
 
 
+APART, ALL_KEYS = Tensor(B, S, Q, D, placement=ROWS), Tensor(B, S, G, D)
+
+
 @pytest.mark.parametrize(
     ("q", "k", "v", "options", "says"),
     [
@@ -119,6 +135,9 @@ def traced(q: Tensor, k: Tensor, v: Tensor, **options: object) -> tilelink.Overl
         (Tensor(B, S, Q, D), Tensor(B, T, G, D), Tensor(B, T, G, D), {"causal": True}, "as many of both"),
         (Tensor(B, S, Q, D), Tensor(B, T, G, D), Tensor(B, T, G, D), {"window": 4}, "causal=True"),
         (Tensor(B, S, Q, D), Tensor(B, T, G, D), Tensor(B, T, G, D), {"soft_cap": -1.0}, "positive"),
+        (Tensor(B, S, Q, D), Tensor(B, S, G, D), Tensor(B, S, G, D), {"causal": True, "zigzag": True}, "Shard(1)"),
+        (APART, ALL_KEYS, ALL_KEYS, {"zigzag": True}, "causal=False"),
+        (APART, ALL_KEYS, ALL_KEYS, {"causal": True, "window": 3, "zigzag": True}, "window=3"),
     ],
 )
 def test_shapes_and_options(q: Tensor, k: Tensor, v: Tensor, options: dict[str, object], says: str) -> None:
@@ -158,3 +177,11 @@ def test_sizes(sizes: dict[str, int], says: str) -> None:
     with pytest.raises(BadAttention) as caught:
         bind(spec_of("given", How()).spec, {"B": 1, "S": 8, "Q": 2, "G": 2, "D": 16} | sizes, 2, "bf16")
     assert says in str(caught.value)
+
+
+def test_tokens_in_zigzag() -> None:
+    zigzag, sizes = How(causal=True, zigzag=True), {"B": 1, "Q": 2, "G": 2, "D": 16}
+    with pytest.raises(BadAttention, match="20 tokens are not two blocks for each of 4 ranks"):
+        bind(spec_of("gathered", zigzag).spec, sizes | {"S": 20}, 4, "bf16")
+    with pytest.raises(BadAttention, match="k is not gathered"):
+        spec_of("given", zigzag).plan_for(topologies.load("laptop-switch", 2), sizes | {"S": 64}, "bf16", {})

@@ -12,7 +12,7 @@ from tests.pipeline.attention_specs import How, spec_of
 from tests.proof.planted import Change, refuted
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.verify import verify
-from tilelink.schedule.index import Index, Number
+from tilelink.schedule.index import Index, Number, greatest, rank
 from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Compute, For, Load, Step, Wait
 
@@ -153,3 +153,32 @@ def test_so_is_it_where_all_ranks_have_the_queries(name: str) -> None:
 @pytest.mark.parametrize("tokens", [288, 270, 21, 3])
 def test_right_schedules_are_proved(how: How, tokens: int) -> None:
     assert verify(planned(how, tokens=tokens)).proved
+
+
+ZIGZAG = How(causal=True, zigzag=True)
+ZIGZAG_BUGS: dict[str, Change] = {
+    "a tile of keys more": loop("attend", lambda step: replace(step, count=step.count + 1)),
+    "a block of tokens less": loop("attend", lambda step: replace(step, count=greatest(step.count - 3, 0))),
+    "both blocks of ranks before": parts(lambda step: replace(step, let=((step.let[0][0], (rank - 1) % 3),))),
+    "a part less": parts(lambda step: replace(step, count=step.count - 1)),
+    "no mask": BUGS["no mask"][1],
+    "a mask one key further": BUGS["a mask one key further"][1],
+    "queries of other rows": loaded("queries_tile", lambda region: moved(region, -2, 32)),
+    "values of other keys": loaded("values_tile", lambda region: moved(region, -2, 16)),
+    "no wait": BUGS["no wait"][1],
+}
+
+
+@pytest.mark.parametrize("name", ZIGZAG_BUGS)
+def test_so_is_it_where_tokens_lie_in_zigzag(name: str) -> None:
+    schedule = planned(ZIGZAG, tokens=288, tile="16x16x16/4w2s")
+    assert verify(schedule).proved
+    assert refuted(schedule, ZIGZAG_BUGS[name])
+
+
+@pytest.mark.parametrize("how", [CAUSAL, ZIGZAG])
+def test_tokens_in_order_and_in_zigzag_differ(how: How) -> None:
+    """What is right for one of them is refuted for the other."""
+    schedule = planned(how, tokens=288, tile="16x16x16/4w2s")
+    other = planned(ZIGZAG if how is CAUSAL else CAUSAL, tokens=288, tile="16x16x16/4w2s")
+    assert not verify(replace(schedule, spec=other.spec)).proved

@@ -69,14 +69,18 @@ def attended(
     stands = Stands.INSIDE if alike else Stands.ANYWHERE
     own = _part(tiles.in_own(axis.name), step, position if alike else place - rank * axis.extent, stands)
     segment, number = Index(segment_name(axis.name)), Index(f"{axis.name}_place")
-    earlier = how.causal and alike
+    earlier = how.causal and alike and not how.zigzag
     order = replace(tiles.role.order.minor_ranks, first=1, direction=-1 if earlier else 1)
     first = position + (rank - segment) * axis.extent if alike else place - segment * axis.extent
     awaited = tuple(one for wait in step.waits for one in waits(wait, segment, column_of(tiles, step)))
-    theirs = (*awaited, *_part(tiles, step, first, Stands.BEHIND if earlier else Stands.ANYWHERE))
-    if how.causal and not earlier:
-        seen = Index("max", (first + height, 0))
-        theirs = (If(seen, 0, (), theirs),)
+    if how.zigzag:
+        blocks = _blocks(position // (rows.extent // 2), segment)
+        seen = Seen(0, 0, blocks * (axis.extent // 2 // axis.tile), 0)
+        theirs = (*awaited, *_loops(tiles, step, seen, first, causal=False))
+    else:
+        theirs = (*awaited, *_part(tiles, step, first, Stands.BEHIND if earlier else Stands.ANYWHERE))
+    if how.causal and not earlier and not how.zigzag:
+        theirs = (If(Index("max", (first + height, 0)), 0, (), theirs),)
     let = ((segment.op, rank_at(order, number)),)
     return (*start, *own, For(number.op, rank if earlier else axis.segments - 1, theirs, let), end)
 
@@ -90,7 +94,19 @@ def _part(tiles: Tiles, step: AttendBody, first: Number, stands: Stands) -> tupl
     seen = seen_of(axis.extent, axis.tile, height, first, stands, how.window if causal else -1)
     if causal and even and not how.window:  # tiles of queries begin and end where tiles of keys do
         seen = Seen(0, 0, first // axis.tile, height // axis.tile)
-    state = state_of(step.result)
+    return _loops(tiles, step, seen, first, causal=causal)
+
+
+def _blocks(half: Number, segment: Number) -> Number:
+    """How many of the two blocks of a rank a tile in the first or the second `half` of the own ones sees: of ranks before, the
+    first one; of ranks behind, both, or none."""
+    before = greatest(least(rank - segment, 1), 0)
+    return least(before + half * (1 - before) * 2, 2)  # who reads bounds off an index sees no more than two
+
+
+def _loops(tiles: Tiles, step: AttendBody, seen: Seen, first: Number, *, causal: bool) -> tuple[Step, ...]:
+    """The loops over the tiles that are seen."""
+    axis, how, state = tiles.axis(step.axis), step.how, state_of(step.result)
 
     def loop(begin: Number, count: Number, masked: bool) -> Iterator[Step]:
         if count == 0:

@@ -89,11 +89,13 @@ def attention(
     window: int = 0,
     soft_cap: float = 0.0,
     softmax_scale: Scalar = 0.0,
+    zigzag: bool = False,
 ) -> Tensor:
     """Queries [B, S, Q, D] over keys and values [B, T, G, D], Q a multiple of G: [B, S, Q, D], with scores and sums in fp32.
 
     `causal`: query i sees keys up to i. `window`: it sees so many of the last ones, itself included; 0 for all. `soft_cap`:
     scores become `soft_cap * tanh(score / soft_cap)`; 0 for none. `softmax_scale`: of scores, 0 for 1 / sqrt(D).
+    `zigzag`: of 2 n blocks of tokens rank r of n has number r, then number 2 n - 1 - r, which balances a causal mask.
     Raises BadAttention, AttentionPlacement, BadShape, MixedDtypes, IntegerOperand, NotATensor.
     """
     for name, value in (("window", window), ("soft_cap", soft_cap), ("softmax_scale", softmax_scale)):
@@ -103,7 +105,7 @@ def attention(
         reason = f"window={window} without causal=True"
         raise BadAttention(here(), reason=reason, legal="A window counts from the query back, with causal=True.")
     scale = softmax_scale if isinstance(softmax_scale, sympy.Expr) else float(softmax_scale)
-    return record(Attention(causal, window, float(soft_cap), scale), (q, k, v), "attention")
+    return record(Attention(causal, window, float(soft_cap), scale, zigzag), (q, k, v), "attention")
 
 
 def route(ids: Tensor, num_experts: sympy.Expr | int) -> Routing:

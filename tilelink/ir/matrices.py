@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tilelink.errors import BadAttention
 from tilelink.ir.ops.attention import BATCH, HEADS, TOKENS, WIDTH
 from tilelink.ir.placement import Placement, Shard
 from tilelink.ir.spec import AllGather, Attend, Attention, BoundNode, BoundSpec, BoundValue
@@ -46,14 +47,18 @@ def _node(spec: BoundSpec, node: BoundNode) -> BoundNode:
     match node.operation:
         case AllGather(dim) if len(node.output.shape) == _DIMS:
             return replace(node, operation=AllGather(dim // _OF_ROWS), output=_value(node.output))
-        case Attention(causal, window, soft_cap, scale):
+        case Attention(causal, window, soft_cap, scale, zigzag):
             queries, keys, _ = map(spec.value, node.inputs)
             heads, width = queries.local[HEADS], queries.local[WIDTH]
             apart = queries.placement == Shard(TOKENS)
             assert isinstance(scale, float), "bound"
             parts = spec.num_ranks if _gathered(spec, node.inputs[1]) else 1
             shared = heads // keys.local[HEADS]
-            attend = Attend(causal, window, soft_cap, scale, heads, shared, width, apart, queries.local[BATCH], parts)
+            if zigzag and parts == 1:
+                reason = f"zigzag=True, and {node.inputs[1]} is not gathered along its tokens"
+                raise BadAttention(node.line, reason=reason, legal="Keys and values are Shard(1), and gathered.")
+            sequences = queries.local[BATCH]
+            attend = Attend(causal, window, soft_cap, scale, heads, shared, width, apart, sequences, parts, zigzag)
             return replace(node, operation=attend, output=_value(node.output))
     return replace(node, output=_value(node.output))
 

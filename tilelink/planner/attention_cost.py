@@ -23,6 +23,8 @@ def attend_us(role: ComputeRole, fold: AttendBody, dtype: str, gpu: Gpu) -> floa
     sees. With a causal mask the last rank sees most: all keys, but for half of its own."""
     rows, keys = role.axis(fold.queries.index[0]), role.axis(fold.axis)
     seen = keys.segments * keys.extent - (rows.extent / 2 if fold.how.causal else 0)
+    if fold.how.zigzag:  # all ranks see as much
+        seen = keys.segments * keys.extent / 2
     share = _COOPERATIVE if role.cooperative else _ATTENDS if keys.tile <= _FEW_KEYS else _ATTENDS_WIDE
     width = (fold.how.width + _BESIDE_WIDTH) * 128 / (128 + _BESIDE_WIDTH)
     us = 4 * rows.tile * width * seen / (gpu.tflops(dtype) * share / gpu.num_sms) / 1e6

@@ -28,6 +28,9 @@ def attend_steps(
     axis = op.reads[1].axes[0]
     if how.sequences > 1 and space.ragged(axis):  # behind the last key lies another sequence
         k, v = (replace(one, access=Access.POINTER) for one in (k, v))
+    block = space.extents[op.axes[0].name] // 2
+    if how.zigzag and (block % space.tiles[op.axes[0].name] or block % space.tiles[axis]):
+        raise Illegal(f"blocks of {block} tokens are no whole tiles of {op.name}: tokens in zigzag come so")
     along = tuple(wait for wait in waits if wait.slot == axis)
     return [*(one for one in waits if one not in along), AttendBody(op.name, q, k, v, axis, how, along)]
 

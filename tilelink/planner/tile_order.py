@@ -35,7 +35,7 @@ def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
     written = [axis.name for axis in anchor.axes if not axis.reduction]
     if isinstance(anchor.operation, Attend):  # no tile has rows of two sequences
         segments[written[0]] = anchor.operation.sequences
-        if anchor.operation.sequences > 1:  # of each a part has some tokens
+        if anchor.operation.sequences > 1 or anchor.operation.zigzag:  # of all a part has some tokens
             segments["k"] = anchor.operation.parts
     tiles = {axis.name: 0 for axis in anchor.axes}
     tiles |= dict(zip(written, (loop.tile.m, loop.tile.n), strict=False))

@@ -115,11 +115,13 @@ def _local(spec: BoundSpec, node: BoundNode, operands: list[Near], split: torch.
             return operands[0].times(operands[1].T if transposed else operands[1], split)
         case Elementwise():
             return Near.map(_meaning(spec, node), *operands)
-        case Attention(causal, window, soft_cap, scale):
+        case Attention(causal, window, soft_cap, scale, zigzag):
             assert isinstance(scale, float), "bound"
             dtype = TORCH_DTYPES[node.output.dtype]
             q, k, v = operands
-            return attention_of(q, k, v, dtype, causal=causal, window=window, soft_cap=soft_cap, scale=scale)
+            ranks = spec.num_ranks if zigzag else 0
+            more = {"soft_cap": soft_cap, "scale": scale}
+            return attention_of(q, k, v, dtype, causal=causal, window=window, zigzag=ranks, **more)
         case Dispatch():
             return dispatched(*operands)
         case GroupedMatmul():

@@ -90,7 +90,7 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             counted = torch.where(there[..., None], rows.view(*routing.shape, -1), 0)
             return (counted * torch.where(there, weights, 0)[..., None]).sum(1)
         case Attention() as how:
-            return _attention(how, *operands)
+            return _attention(how, spec.num_ranks, *operands)
         case Attend():
             raise AssertionError("it is of matrices")
         case AllGather() | ReduceScatter() | AllReduce() | Return():
@@ -114,11 +114,18 @@ def _grouped(num_experts: int, rows: torch.Tensor, w: torch.Tensor, routing: tor
     return out
 
 
-def _attention(how: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+def _attention(how: Attention, ranks: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Head by head: scores of all pairs, those that are not seen left out, then the mean of values by softmax."""
     sequences, queries, heads, _ = q.shape
     keys, shared = k.shape[1], heads // k.shape[2]
-    distance = torch.arange(queries).unsqueeze(1) - torch.arange(keys).unsqueeze(0)
+    token = torch.arange(queries)  # at each place
+    if how.zigzag:
+        blocks = torch.arange(2 * ranks).view(ranks, 2)
+        blocks[:, 1] = 2 * ranks - 1 - blocks[:, 0] // 2
+        blocks[:, 0] //= 2
+        each = queries // (2 * ranks)
+        token = (blocks.reshape(-1, 1) * each + torch.arange(each)).reshape(-1)
+    distance = token.unsqueeze(1) - (token if how.causal else torch.arange(keys)).unsqueeze(0)
     seen = torch.ones(queries, keys, dtype=torch.bool)
     if how.causal:
         seen &= distance >= 0

@@ -32,7 +32,8 @@ class Attention(Op):
     Q is a multiple of G: heads of queries share a head of keys. Scores and sums are in fp32.
 
     `causal`: query i sees keys up to i. `window`: it sees so many of the last ones, itself included, 0 for all. `soft_cap`:
-    scores become soft_cap * tanh(score / soft_cap), 0 for none. `scale` of scores; 0 for 1 / sqrt(D).
+    scores become soft_cap * tanh(score / soft_cap), 0 for none. `scale` of scores; 0 for 1 / sqrt(D). `zigzag`: tokens of all
+    tensors are cut into two blocks for each rank, of which rank r has number r and the last but r.
     """
 
     word: ClassVar[str] = "attention"
@@ -41,6 +42,7 @@ class Attention(Op):
     window: int = 0
     soft_cap: float = 0.0
     scale: sympy.Expr | float = 0.0
+    zigzag: bool = False
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         q, k, v = operands
@@ -68,12 +70,20 @@ class Attention(Op):
             reason = f"{q.name} has {q.shape[TOKENS]} tokens, and {k.name} has {k.shape[TOKENS]}"
             legal = "With causal or window, query i and key i are of the same token: there are as many of both."
             raise BadAttention(location, reason=reason, legal=legal)
+        if self.zigzag and (not self.causal or self.window or q.placement != Shard(TOKENS)):
+            reason = f"zigzag=True with causal={self.causal}, window={self.window}, and {q.name} is {q.placement}"
+            legal = "It balances a causal mask without a window, where each rank has queries of its own: Shard(1)."
+            raise BadAttention(location, reason=reason, legal=legal)
 
     def bound(self, operands: Sequence[BoundValue], sizes: Mapping[str, int], location: Location) -> Self:
         queries, keys, _ = operands
         legal = "Other shapes are computed by several operators, or by a library."
         for reason in _why_not(queries.shape, keys.shape, queries.placement):
             raise BadAttention(location, reason=reason, legal=legal)
+        ranks = queries.shape[TOKENS] // queries.local[TOKENS]
+        if self.zigzag and queries.shape[TOKENS] % (2 * ranks):
+            reason = f"{queries.shape[TOKENS]} tokens are not two blocks for each of {ranks} ranks"
+            raise BadAttention(location, reason=reason, legal=f"zigzag=True takes a multiple of {2 * ranks} tokens.")
         scale = float(with_sizes(self.scale, sizes)) if isinstance(self.scale, sympy.Expr) else self.scale
         return replace(self, scale=scale or queries.shape[WIDTH] ** -0.5)
 
@@ -82,7 +92,7 @@ class Attention(Op):
 class Attend(Op):
     """`Attention` as it is computed, on matrices: queries [B * S, Q * D] over keys and values [B * T, G * D] of a rank. No user
     writes it. `apart`: queries of a rank lie behind those of lower ranks. Keys lie in so many `parts`, each of which has
-    some tokens of all `sequences`."""
+    some tokens of all `sequences`; if they are `zigzag`, two blocks of them, one of the first ones and one of the last ones."""
 
     word: ClassVar[str] = "attention"
     causal: bool
@@ -95,6 +105,7 @@ class Attend(Op):
     apart: bool
     sequences: int
     parts: int
+    zigzag: bool = False
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         return operands[0].shape, operands[0].placement

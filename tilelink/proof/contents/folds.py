@@ -108,7 +108,7 @@ def _attention(values: Values, node: BoundNode, how: Attend, folded: Folded, ran
     sequence, begins = queries.start[0] // rows, queries.start[0] % rows
     if (wrong := folded.queries.some & (begins + queries.extent[0] > rows)).any():
         raise Mismatch(f"a tile of {name} is of one sequence", wrong)
-    begins = begins + (ranks * rows if how.apart else 0)
+    begins = _token(name, how, begins, queries.extent[0], rows, ranks, folded.queries.some)
     of_one_head = (queries.start[1] % how.width == 0) & (queries.extent[1] == how.width) & (queries.skip[1] == 0)
     some = folded.queries.some
     if (wrong := some & ~of_one_head).any():
@@ -125,11 +125,15 @@ def _attention(values: Values, node: BoundNode, how: Attend, folded: Folded, ran
         _check_heads(name, how, head, (keys, beside), here)
         size = values.shapes[node.inputs[1]][0]
         keys, beside = (_of_sequence(name, how, part, sequence, size, one.here, here) for part in (keys, beside))
-        wrong = here & ((keys.start[0] != beside.start[0]) | (beside.extent[0] < one.here))
+        wrong = here & (
+            (keys.start[0] != beside.start[0]) | (beside.extent[0] < one.here) | (keys.extent[0] < one.here)
+        )
         if wrong.any():
             raise Mismatch(f"{name}: other rows of values than of keys", wrong)
-        _check_seen(name, how, one, keys, (begins, first, last), here)
-        taken.append((np.where(here, keys.start[0], -1), np.where(here, keys.start[0] + one.here, -1)))
+        for start, many, offset in _pieces(how, keys.start[0], one.here, size // how.sequences):
+            some_here = here & (many > 0)
+            _check_seen(name, how, one, (start, many, offset), (begins, first, last), some_here)
+            taken.append((np.where(some_here, start, -1), np.where(some_here, start + many, -1)))
     _check_covered(node, how, taken, (first, last), values.shapes[node.inputs[1]][0] // how.sequences, some & known)
     term, tile = values.term(node), folded.queries
     return Tile(term, (0, 1), ranks, queries.start, queries.extent, queries.skip, known, shape=tile.shape)
@@ -164,21 +168,55 @@ def _check_heads(name: str, how: Attend, head: Ints, parts: tuple[Part, ...], he
             raise Mismatch(f"{name}: keys or values of another head", wrong)
 
 
-def _check_seen(name: str, how: Attend, one: Round, keys: Part, queries: tuple[Ints, Ints, Ints], here: Flags) -> None:
+def _token(name: str, how: Attend, row: Ints, many: Ints, rows: int, ranks: Ints, where: Flags) -> Ints:
+    """The token of the first of `many` rows of queries of a sequence, of which a rank has `rows`."""
+    if not how.apart:
+        return row
+    if not how.zigzag:
+        return row + ranks * rows
+    half, inside = np.divmod(row, rows // 2)
+    if (wrong := where & (inside + many > rows // 2)).any():
+        raise Mismatch(f"a tile of {name} is of one block of tokens", wrong)
+    found: Ints = np.where(half > 0, 2 * how.parts - 1 - ranks, ranks) * (rows // 2) + inside
+    return found
+
+
+def _pieces(how: Attend, start: Ints, many: Ints, tokens: int) -> list[tuple[Ints, Ints, Ints]]:
+    """Of `many` keys of a sequence of so many `tokens`, which follow each other in memory, those whose tokens do: the first
+    token, how many, and how far they lie from the first key."""
+    if not how.zigzag:
+        return [(start, many, start * 0)]
+    block = tokens // (2 * how.parts)
+    found = list[tuple[Ints, Ints, Ints]]()
+    place, row = np.divmod(start, 2 * block)
+    for half in (0, 1):
+        low, high = np.maximum(row, half * block), np.minimum(row + many, (half + 1) * block)
+        number = 2 * how.parts - 1 - place if half else place
+        found.append((number * block + low - half * block, np.maximum(high - low, 0), low - row))
+    past = np.maximum(row + many - 2 * block, 0)  # of another part: nobody should
+    return [*found, (start * 0 - 1, past, start * 0)]
+
+
+def _check_seen(
+    name: str,
+    how: Attend,
+    one: Round,
+    keys: tuple[Ints, Ints, Ints],
+    queries: tuple[Ints, Ints, Ints],
+    here: Flags,
+) -> None:
     """Each row sees of these keys those that it is to see, and none that do not exist."""
-    begins, first, last = queries
-    start, end = keys.start[0], keys.start[0] + one.here
+    (start, many, offset), (begins, first, last) = keys, queries
+    end, ahead = start + many, one.ahead - offset
     each = one.plain.copy()  # whether all rows see all keys, and whether they should
-    each |= (first - begins + one.ahead >= one.here - 1) & (
-        (one.window == 0) | (last - 1 - begins + one.ahead < one.window)
-    )
+    each |= (first - begins + ahead >= many - 1) & ((one.window == 0) | (last - 1 - begins + ahead < one.window))
     should = each | True
     if how.causal:
         should &= end - 1 <= first
     if how.window:
         should &= last - 1 - start < how.window
-    exactly = ~one.plain & (one.ahead == begins - start) & (one.window == how.window) & how.causal
-    wrong = here & ((one.here > keys.extent[0]) | ~(exactly | (each & should)))
+    exactly = ~one.plain & (ahead == begins - start) & (one.window == how.window) & how.causal
+    wrong = here & ((start < 0) | ~(exactly | (each & should)))
     if wrong.any():
         raise Mismatch(f"{name}: queries see other keys than they should", wrong)
 
