@@ -53,10 +53,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seen: Counter[str] = Counter()
     listed = set((Path(__file__).parent / "not_quick.txt").read_text(encoding="utf-8").splitlines())
     for item in items:
+        marked = item.get_closest_marker("slow") is not None
         if item.nodeid in listed:
             item.add_marker(pytest.mark.slow)
         limit = item.get_closest_marker("quick")
-        if limit is not None and item.get_closest_marker("slow") is None:
+        if limit is not None and not marked:  # those of the list count: no other one takes their place
             name = item.nodeid.partition("[")[0]
             seen[name] += 1
             if seen[name] > limit.args[0]:

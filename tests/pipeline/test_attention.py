@@ -92,6 +92,7 @@ def test_a_spec_means_what_its_definition_says(kind: str, how: How) -> None:
     assert torch.allclose(found, by_definition(how, 4, *inputs.values()), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [How(), How(causal=True), How(causal=True, zigzag=True)])
 def test_of_real_sizes_it_is_proved_and_compiled_in_order(how: How) -> None:
     sizes = {"B": 1, "S": 8192, "Q": 64, "G": 8, "D": 128}

@@ -109,6 +109,7 @@ BUGS: dict[str, tuple[How, Change]] = {
 }  # fmt: skip
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_is_refuted(name: str) -> None:
     how, change = BUGS[name]
@@ -118,6 +119,7 @@ def test_a_bug_is_refuted(name: str) -> None:
 GROUPS = {"tile": "128x16x64/4w2s2g", "mover": "CopyEngine()", "cut": "columns", "chunks": "2"}
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ["a tile of keys more", "a part less", "no mask", "values of another head", "no wait"])
 def test_so_is_it_where_warpgroups_share_tiles(name: str) -> None:
     how, change = BUGS[name]
@@ -149,6 +151,7 @@ def test_so_is_it_where_all_ranks_have_the_queries(name: str) -> None:
     assert refuted(planned(ALL if how is CAUSAL else how, "cross"), change)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("how", [ALL, CAUSAL, WINDOW])
 @pytest.mark.parametrize("tokens", [288, 270, 21, 3])
 def test_right_schedules_are_proved(how: How, tokens: int) -> None:
@@ -169,6 +172,7 @@ ZIGZAG_BUGS: dict[str, Change] = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", ZIGZAG_BUGS)
 def test_so_is_it_where_tokens_lie_in_zigzag(name: str) -> None:
     schedule = planned(ZIGZAG, tokens=288, tile="16x16x16/4w2s")
