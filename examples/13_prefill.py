@@ -1,4 +1,8 @@
-"""Prefill with a sequence that lies on all ranks: each attends with its own queries to the keys and values of all."""
+"""Prefill with a sequence that lies on all ranks: each attends with its own queries to the keys and values of all.
+
+Rank r has the r-th part of the tokens, so that the last rank sees most keys. With `zigzag=True` tokens are cut into two blocks
+for each rank: r has number r and the last but r, and all ranks compute as much.
+"""
 
 from __future__ import annotations
 

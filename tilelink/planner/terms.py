@@ -15,27 +15,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListPlaces, ListRows, PacketCollective, SortRows
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective
 from tilelink.ir.enums import Choice
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
-    CopyOwn,
-    CopyProgram,
     Finish,
     Kernel,
     Launch,
-    MoveRows,
-    Publish,
     TellPlace,
 )
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.steps import AttendBody, CombineBody, MatmulBody, SumParts, UserBody
-from tilelink.ir.walk import flat
 from tilelink.planner.cost import Model, Span
 from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.last_tiles import pieces_of
 from tilelink.planner.loop import Times
+from tilelink.planner.term_names import name_of, work_of
 from tilelink.planner.tile_run import TileLoop, TileRun
 from topologies.topology import Topology
 
@@ -154,7 +149,7 @@ class _Ledger:
             case LibraryGemm():
                 self._library(launch, begin, end)
             case _:
-                self.stretch(_part(launch), _name(launch), begin, end)
+                self.stretch(_part(launch), name_of(launch), begin, end)
 
     def _library(self, gemm: LibraryGemm, begin: float, end: float) -> None:
         launch_us, out = self.model.gpu.kernel_launch_us, gemm.out.buffer
@@ -221,7 +216,7 @@ class _Chain:
         run = TileRun(model.transfers, loop, begin, model.meet_share)
         self.ready = {wait.exchange: np.broadcast_to(run.ready_for(wait), ends.shape) for wait in loop.waits}
         self.total_us = float(ends.max()) - begin
-        self.what = _work(loop)
+        self.what = work_of(loop)
         self.stretches: list[_Stretch] = []
         self.cut, self.pieces, self.piece_us = pieces_of(loop.cost)
         self.places, self.behind = self._of_last()
@@ -333,51 +328,6 @@ class _Chain:
 
     def _paused(self, begin: float, end: float, what: str, awaits: str) -> None:
         self.stretches.append(_Stretch(begin, end, what, awaits))
-
-
-def _work(loop: TileLoop) -> str:
-    """What a tile loop does, in a few words."""
-    body, name = flat(loop.role.body), loop.role.name
-    if any(isinstance(step, MatmulBody) for step in body):
-        return f"matmul of {name}"
-    if any(isinstance(step, SumParts) for step in body):
-        return f"sum of parts of {name}"
-    if any(isinstance(step, AttendBody) for step in body):
-        return f"attention of {name}"
-    if any(isinstance(step, CombineBody) for step in body):
-        return f"weighted rows of {name}"
-    return f"tiles of {name}" if any(isinstance(step, UserBody) for step in body) else f"loads and stores of {name}"
-
-
-def _name(launch: Launch) -> str:
-    """Of launches that are one term."""
-    match launch:
-        case Begin():
-            return "beginning of the call, at which all ranks meet"
-        case AwaitPeers():
-            return "wait until peers have ended the last call"
-        case TellPlace(exchange=name):
-            return f"telling peers the place of {name}"
-        case CopyOwn(exchange=name):
-            return f"copy of the own part of {name}"
-        case MoveRows(exchange=name):
-            return f"start of rows of {name} that ranks need"
-        case Publish(exchange=name):
-            return f"publication of {name}"
-        case LibraryCollective(function, out, _):
-            return f"{function} of {out} by the library"
-        case PacketCollective(out=out):
-            return f"packets of {out} to and from peers"
-        case SortRows(routed):
-            return f"rows of each expert of {routed.name}"
-        case ListRows(sent):
-            return f"rows of {sent.name} that ranks need"
-        case ListPlaces(placed):
-            return f"places of rows of {placed.name} at ranks"
-        case CopyProgram(exchange=name):
-            return f"start of copies of {name}"
-        case Finish() | Kernel() | LibraryGemm():
-            raise AssertionError("these are several terms")
 
 
 def _part(launch: Launch) -> Part:
