@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lowering.entry import matrices_of
 from lowering.source import Source
+from tilelink.ir.matrices import names_of_matrices
 from tilelink.ir.nodes import Memory
 from tilelink.ir.schedule import Schedule
 
@@ -20,7 +21,9 @@ def print_doc(out: Source, schedule: Schedule, pooled: Sequence[str]) -> None:
     names = ", ".join(value.name for value in spec.inputs)
     out.line(f'"""`{", ".join(spec.outputs)} = op({names})` on every rank of the fabric.')
     out.line()
-    out.line(f"Takes {', '.join(f'{b.name} {list(b.shape)} {b.dtype}' for b in inputs)}.")
+    shapes = {b.name: b.shape for b in inputs}
+    shapes |= {name: spec.value(name).local for name in names_of_matrices(spec.inputs)}  # as the caller has them
+    out.line(f"Takes {', '.join(f'{b.name} {list(shapes[b.name])} {b.dtype}' for b in inputs)}.")
     matrices = matrices_of(spec)
     for many in dict.fromkeys(matrices.values()):
         named = ", ".join(name for name in matrices if matrices[name] == many)

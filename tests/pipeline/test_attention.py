@@ -103,6 +103,12 @@ def test_of_real_sizes_it_is_proved_and_compiled_in_order(how: How) -> None:
     assert not report.findings and not report.unknown
 
 
+def test_an_emitted_file_takes_what_its_caller_has() -> None:
+    sizes = {"B": 2, "S": 64, "Q": 4, "G": 2, "D": 16}
+    schedule = spec_of("gathered", How()).plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", {})
+    assert "Takes q [2, 32, 4, 16] bf16, k [2, 32, 2, 16] bf16, v [2, 32, 2, 16] bf16." in lowering.emit(schedule)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["triton", "triton-distributed"])
 def test_a_descriptor_behind_a_wait_in_an_outer_loop_is_compiled(target: str) -> None:
