@@ -322,7 +322,11 @@ class Programs(Loading):
         exact = any(self.dtypes.get(str(one)) == "float32" for one in step.operands[:2])
         operands = [self._operand(one, step.op) for one in step.operands]
         text = op_text(self.schedule, self.scope.role, step, operands, f"({shape})", exact)
-        self.out.line(f"{', '.join(step.results)} = {text}")
+        results, (function, _, arguments) = ", ".join(step.results), text.partition("(")
+        if arguments == f"{', '.join(operands)})":
+            self.out.call(f"{results} = {function}(", operands)
+        else:
+            self.out.line(f"{results} = {text}")
         kept = self.dtypes.get(str(step.operands[0])) if step.op in ("copy", "trans") else NAMES.get(step.op[3:])
         for name in step.results:
             self.dtypes[name] = kept or "float32"
