@@ -19,7 +19,7 @@ from tilelink.ir.enums import Choice
 from tilelink.ir.steps import AttendBody, Operand
 from tilelink.ir.steps import Wait as TileWait
 from tilelink.schedule.index import Index, Number, greatest, least, rank, rounded_up
-from tilelink.schedule.steps import Compute, For, If, Load, Step
+from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
 
 QUERIES, KEYS, VALUES = "queries_tile", "keys_tile", "values_tile"
 
@@ -73,15 +73,15 @@ def attended(
     order = replace(tiles.role.order.minor_ranks, first=1, direction=-1 if earlier else 1)
     first = position + (rank - segment) * axis.extent if alike else place - segment * axis.extent
     awaited = tuple(one for wait in step.waits for one in waits(wait, segment, column_of(tiles, step)))
+    let: Let = ((segment.op, rank_at(order, number)),)
     if how.zigzag:
-        blocks = _blocks(position // (rows.extent // 2), segment)
-        seen = Seen(0, 0, blocks * (axis.extent // 2 // axis.tile), 0)
+        let += _blocks(axis.name, position // (rows.extent // 2), segment)
+        seen = Seen(0, 0, Index(let[-1][0]) * (axis.extent // 2 // axis.tile), 0)
         theirs = (*awaited, *_loops(tiles, step, seen, first, causal=False))
     else:
         theirs = (*awaited, *_part(tiles, step, first, Stands.BEHIND if earlier else Stands.ANYWHERE))
-    if how.causal and not earlier and not how.zigzag:
-        theirs = (If(Index("max", (first + height, 0)), 0, (), theirs),)
-    let = ((segment.op, rank_at(order, number)),)
+        if how.causal and not earlier:
+            theirs = (If(Index("max", (first + height, 0)), 0, (), theirs),)
     return (*start, *own, For(number.op, rank if earlier else axis.segments - 1, theirs, let), end)
 
 
@@ -97,11 +97,12 @@ def _part(tiles: Tiles, step: AttendBody, first: Number, stands: Stands) -> tupl
     return _loops(tiles, step, seen, first, causal=causal)
 
 
-def _blocks(half: Number, segment: Number) -> Number:
+def _blocks(axis: str, half: Number, segment: Index) -> Let:
     """How many of the two blocks of a rank a tile in the first or the second `half` of the own ones sees: of ranks before, the
     first one; of ranks behind, both, or none."""
-    before = greatest(least(rank - segment, 1), 0)
-    return least(before + half * (1 - before) * 2, 2)  # who reads bounds off an index sees no more than two
+    before, blocks = Index(f"{axis}_before"), Index(f"{axis}_blocks")
+    seen = least(before + half * (1 - before) * 2, 2)  # it is; who reads bounds off an index sees it
+    return (before.op, greatest(least(rank - segment, 1), 0)), (blocks.op, seen)
 
 
 def _loops(tiles: Tiles, step: AttendBody, seen: Seen, first: Number, *, causal: bool) -> tuple[Step, ...]:
