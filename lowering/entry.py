@@ -20,10 +20,12 @@ from tilelink.ir.spec import (
     BoundNode,
     BoundSpec,
     Combine,
+    DecodeAttention,
     Dispatch,
     Elementwise,
     GroupedMatmul,
     Matmul,
+    MergeStates,
     ReduceScatter,
     Route,
     SendRecv,
@@ -33,8 +35,10 @@ from tilelink.ir.user_op import UserOp
 
 
 def print_reference(schedule: Schedule) -> str:
-    """`reference(rank_inputs)`: every value on whole tensors; a Partial one as a list, the summand of each rank."""
+    """`reference(rank_inputs)`: every value on whole tensors; a Partial one as a list, the summand of each rank, or the one value
+    that the states of ranks are merged to."""
     out = Source()
+    states = {name for node in schedule.spec.nodes if isinstance(node.operation, MergeStates) for name in node.inputs}
     spec, library = schedule.spec, library_values(schedule)
     with out.block("def reference(rank_inputs):"):
         out.line(
@@ -44,7 +48,8 @@ def print_reference(schedule: Schedule) -> str:
             held = f'inputs["{value.name}"]'
             match value.placement:
                 case Partial():
-                    out.line(f"{value.name} = [Near({held}) for inputs in rank_inputs]  # a summand of each rank")
+                    what = "of each rank" if value.name in states else "a summand of each rank"
+                    out.line(f"{value.name} = [Near({held}) for inputs in rank_inputs]  # {what}")
                 case Shard(dim):
                     out.line(f"{value.name} = Near.input([{held} for inputs in rank_inputs], {dim})")
                 case Replicate():
@@ -79,7 +84,15 @@ def _expression(spec: BoundSpec, node: BoundNode, library: Collection[str]) -> s
         case Slice(dim, start, stop):
             return f"{node.inputs[0]}.narrow({dim}, {start}, {stop - start})"
         case ReduceScatter() | AllReduce():
+            split = "" if node.inputs[0] in states_of(spec) else split
             return f"Near.sum({node.inputs[0]}{split}).rounded({dtype})"
+        case DecodeAttention() as how:
+            given = how.named(node.inputs)
+            listed = ", ".join(given.get(name, "None") for name in ("q", "k", "v", "lengths", "pages"))
+            numbers = f"window={how.window}, soft_cap={how.soft_cap}, scale={how.scale}, ranks={spec.num_ranks}"
+            return f"[decoded({listed}, {dtype}, {numbers}).rounded({dtype})]"
+        case MergeStates(base2):
+            return f"[merged_states({', '.join(node.inputs)}, {base2}).rounded({dtype})]"
         case _ if node.output.placement == Partial():
             return _summands(spec, node, split)
         case _:
@@ -136,6 +149,15 @@ def make_inputs(rank, seed, device):
     for number, (name, (shape, dtype)) in enumerate(INPUT_CLASS.INPUTS.items()):
         if name in EXPERTS:
             inputs[name] = random_ids(shape, EXPERTS[name], seed + (0 if name in REPLICATED else 5 * rank), device)
+            continue
+        if name in LENGTHS:
+            inputs[name] = random_lengths(shape, LENGTHS[name], seed, device)
+            continue
+        if name in PAGES:
+            inputs[name] = random_pages(shape, PAGES[name], seed + 5 * rank, device)
+            continue
+        if name in LOGS:
+            inputs[name] = random_logs(shape, seed + 5 * rank, device)
             continue
         generator = torch.Generator(device=device)
         generator.manual_seed(1000 * seed + 10 * number + (0 if name in REPLICATED else 1 + rank))
@@ -232,14 +254,18 @@ def print_main(schedule: Schedule, dialect: Dialect) -> str:
     out.line()
     out.lines(print_reference(schedule))
     out.line()
-    experts = experts_of(spec)
     lines = _CHECKS.splitlines(keepends=True)
-    if experts:
-        out.line(f"EXPERTS = {{{', '.join(f'{_quoted(name)}: {many}' for name, many in experts.items())}}}")
+    drawn = {"EXPERTS": experts_of(spec), "LENGTHS": lengths_of(spec), "PAGES": pages_of(spec)}
+    told = {constant: [f"{_quoted(name)}: {many}" for name, many in found.items()] for constant, found in drawn.items()}
+    told["LOGS"] = [_quoted(name) for name in logs_of(spec)]
+    for constant, entries in told.items():
+        if entries:
+            out.line(f"{constant} = {{{', '.join(entries)}}}")
+        else:  # no input is of that kind
+            first = next(number for number, line in enumerate(lines) if f"in {constant}" in line)
+            del lines[first : first + 3]
+    if any(told.values()):
         out.line()
-    else:  # no input is a routing
-        first = next(number for number, line in enumerate(lines) if "in EXPERTS" in line)
-        del lines[first : first + 3]
     checks = "".join(lines)
     if matrices_of(spec):
         checks = checks.replace("INPUT_CLASS.INPUTS", "inputs_of(INPUT_CLASS, rank)")
@@ -263,6 +289,39 @@ def experts_of(spec: BoundSpec) -> dict[str, int]:
             assert isinstance(node.operation.num_experts, int), "bound"
             found[node.inputs[0]] = node.operation.num_experts
     return found
+
+
+def lengths_of(spec: BoundSpec) -> dict[str, int]:
+    """Inputs that say how many tokens sequences have, and the most that there are."""
+    found: dict[str, int] = {}
+    for node in spec.nodes:
+        if isinstance(node.operation, DecodeAttention) and node.operation.lengths:
+            given = node.operation.named(node.inputs)
+            pages = spec.value(given["pages"]).shape[1] if node.operation.pages else 1
+            most = spec.value(given["k"]).shape[1] * pages
+            found[given["lengths"]] = min(most, found.get(given["lengths"], most))
+    return found
+
+
+def pages_of(spec: BoundSpec) -> dict[str, int]:
+    """Inputs that list the pages of sequences, and how many pages a rank has."""
+    found: dict[str, int] = {}
+    for node in spec.nodes:
+        if isinstance(node.operation, DecodeAttention) and node.operation.pages:
+            given = node.operation.named(node.inputs)
+            pages = spec.value(given["k"]).local[0]
+            found[given["pages"]] = min(pages, found.get(given["pages"], pages))
+    return found
+
+
+def logs_of(spec: BoundSpec) -> list[str]:
+    """Inputs that are logarithms of sums of weights."""
+    return list(dict.fromkeys(node.inputs[1] for node in spec.nodes if isinstance(node.operation, MergeStates)))
+
+
+def states_of(spec: BoundSpec) -> list[str]:
+    """Values of which ranks have states, which are merged and not added."""
+    return [node.output.name for node in spec.nodes if isinstance(node.operation, DecodeAttention | MergeStates)]
 
 
 def input_scales(spec: BoundSpec) -> dict[str, float]:

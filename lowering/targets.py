@@ -77,7 +77,7 @@ from triton_dist.language.extra.language_extra import __syncthreads, atomic_add,
 from triton_dist.utils import finalize_distributed, initialize_distributed, launch_cooperative_grid_options
 """
 
-_PORTABLE_HELPERS = ("packets", "tiles", "math", "attention", "ends", "routing", "own_rows", "places")
+_PORTABLE_HELPERS = ("packets", "tiles", "math", "attention", "states", "ends", "routing", "own_rows", "places")
 _FABRICS = ("inputs", "ids", "pool", "library", "gpu_fabric")
 _JOIN = (
     "if not dist.is_initialized():",

@@ -50,7 +50,7 @@ def tokens_in_order(tokens: int, zigzag: int, device: torch.device) -> torch.Ten
     """Which token lies at each place."""
     if not zigzag:
         return torch.arange(tokens, device=device)
-    each = torch.arange(tokens, device=device).chunk(2 * zigzag)
+    each = torch.arange(tokens, device=device).chunk(2 * int(zigzag))
     return torch.cat([each[block] for rank in range(zigzag) for block in (rank, 2 * zigzag - 1 - rank)])
 
 

@@ -13,7 +13,7 @@ from tilelink.ir import user_reference
 
 _FILES = (
     Path(user_reference.__file__),
-    *(Path(__file__).with_name(f"{name}.py") for name in ("near", "attention", "routed", "compare")),
+    *(Path(__file__).with_name(f"{name}.py") for name in ("near", "attention", "routed", "states", "compare")),
 )
 
 

@@ -31,7 +31,7 @@ class Around:
     self-check, and the results in the order and in the shapes of the caller. `stream_waits`: streams of the machine can wait
     for a word of memory; `peer_atomics`: every link carries atomics. `matrices`: inputs of which the last ranks have fewer parts
     along the first dimension, with how many all ranks have. `arguments`: shapes in which the caller has inputs, where these are
-    others than those of the schedule."""
+    others than those of the schedule; `order`: of all inputs."""
 
     head: str
     doc: str
@@ -42,6 +42,7 @@ class Around:
     peer_atomics: bool = True
     matrices: Mapping[str, int] = field(default_factory=dict)
     arguments: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
 
 
 class HostClass:
@@ -65,7 +66,8 @@ class HostClass:
         self.sides = [one for one in dict.fromkeys(launch.stream for launch in self.schedule.launches) if one != MAIN]
         self.launched: Counter[str] = Counter()  # by stream
         self.joined: dict[tuple[str, str], int] = {}  # how many launches of the second stream the first one is behind
-        self.inputs = [*self._of(Memory.INPUT), *(table.name for table in self._tables(Memory.INPUT))]
+        given = [*self._of(Memory.INPUT), *(table.name for table in self._tables(Memory.INPUT))]
+        self.inputs = sorted(given, key=lambda name: around.order.index(name) if name in around.order else len(given))
         self.pools = [buffer for buffer in self.schedule.buffers if buffer.places]
         self.fresh = [*self._of(Memory.OUTPUT), *(buffer.name for buffer in self.pools)]
 
@@ -101,8 +103,8 @@ class HostClass:
     def _constants(self) -> None:
         self.out.line(f'SCHEDULE = "{self.around.digest}"  # compared between ranks: different schedules would hang')
         shapes = self.schedule.shapes
-        entries = [f'"{name}": {self._declared(self.buffers[name])}' for name in self._of(Memory.INPUT)]
-        entries += [f'"{table.name}": ({shapes[table.name]}, torch.int32)' for table in self._tables(Memory.INPUT)]
+        tables = {one.name: f"({shapes[one.name]}, torch.int32)" for one in self._tables(Memory.INPUT)}
+        entries = [f'"{name}": {tables.get(name) or self._declared(self.buffers[name])}' for name in self.inputs]
         self.out.call("INPUTS = {", entries, "}")
         if self.around.matrices:
             fewer = [f'"{name}": {many}' for name, many in self.around.matrices.items()]
@@ -189,7 +191,8 @@ class HostClass:
             out.line("self.last = fabric.main()")
             with out.block("with fabric.loading():  # kernels are loaded before one of them spins"):
                 shapes = "for shape, dtype in self.INPUTS.values()"
-                out.line(f"self(*[torch.empty(shape, dtype=dtype, device=fabric.device) {shapes}])")
+                made = "zeros" if self._tables(Memory.INPUT) else "empty"  # entries of tables find memory
+                out.line(f"self(*[torch.{made}(shape, dtype=dtype, device=fabric.device) {shapes}])")
 
     def _pool(self, name: str) -> None:
         """Addresses of all places of a pool: of all ranks, or of this one where those of peers follow from them."""

@@ -16,6 +16,7 @@ from lowering.steps.signalling import Signalling
 from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Number, names_in, rank
 from tilelink.schedule.memory import Access, Buffer, Region
+from tilelink.schedule.merging import Merge, merge_of
 from tilelink.schedule.steps import Compute, For, If, Load, Step, Store
 
 # variables in front of the loop, those where the condition holds, and the load: lines in front of it, and itself
@@ -161,6 +162,9 @@ class Loading(Signalling):
         if self.vectors and (store := store_at_ranks_of_rows(step, self.schedule)) is not None:
             self._store_rows(store)
             return
+        if (merge := merge_of(step, self.buffers)) is not None:
+            self._merge(merge)
+            return
         before = dict(self.regions.remote)
         self._look_up(step)
         added, outside = (one for one in step.body if _adds_own_rows(one)), self.added
@@ -170,6 +174,22 @@ class Loading(Signalling):
                 self._choose(choice)
         super().loop(step)
         self.regions.remote, self.added = before, outside
+
+    def _merge(self, merge: Merge) -> None:
+        """All states at once."""
+        means, logs = self.buffers[merge.means.buffer], self.buffers[merge.logs.buffer]
+        rows, cols = self.regions.shape(f"{means.name}_packets", merge.means.extent[-2:])
+        firsts: list[str | Chain] = [
+            Chain((self.regions.base(one), *self.spell.flat(one.start, one.buffer, 0)))
+            for one in (merge.means, merge.logs)
+        ]
+        strides = [self.spell.step(one.name, dim) for one in (means, logs) for dim in (merge.dim, len(one.shape) - 2)]
+        states = self.spell.number(f"{means.name}_states", merge.count, f"states of {means.name}, of all ranks")
+        most = states if merge.most == merge.count else merge.most
+        sizes = [f"STATES={states}", f"MOST={most}", f"ROWS={rows[1]}", f"COLS={cols[1]}"]
+        self.out.call(
+            f"{', '.join(merge.results)} = merged_packets(", [*firsts, *strides, *self._packets(means), *sizes]
+        )
 
     def _store_rows(self, step: Store) -> None:
         """Of a tile, each row at its rank."""

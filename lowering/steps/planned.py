@@ -28,5 +28,6 @@ def lower_planned(planned: Schedule, target: str = "triton") -> str:
     limits = machine.stream_waits, machine.peer_atomics
     given = names_of_matrices(spec.inputs)
     arguments = {value.name: value.local for value in spec.inputs if value.name in given}
-    around = Around(head.text(), doc.text(), planned.hash, main, results, *limits, matrices_of(spec), arguments)
+    order = tuple(value.name for value in spec.inputs)
+    around = Around(head.text(), doc.text(), planned.hash, main, results, *limits, matrices_of(spec), arguments, order)
     return lower(with_own_names(steps), planned.machine.arch, around, target)

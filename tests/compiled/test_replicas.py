@@ -36,6 +36,9 @@ def accumulators(warps: str) -> str:
     return f"#ttg.nvidia_mma<{{versionMajor = 2, versionMinor = 0, warpsPerCTA = [{warps}], instrShape = [16, 8]}}>"
 
 
+_LOAD, _STORE = "ld.relaxed.sys.global.b64 $0, [$1];", "st.relaxed.sys.global.b64 [$1], $2;"
+
+
 @pytest.mark.parametrize(
     ("shape", "layout", "several"),
     [
@@ -49,19 +52,38 @@ def accumulators(warps: str) -> str:
         ("16x32", accumulators("1, 4"), False),
     ],
 )
-@pytest.mark.parametrize("access", ["ld.relaxed.sys.global.b64 $0, [$1];", "st.relaxed.sys.global.b64 [$1], $2;"])
-def test_layouts(shape: str, layout: str, several: bool, access: str) -> None:
+def test_layouts(shape: str, layout: str, several: bool) -> None:
     types = f"tensor<{shape}xi64, #layout>"
-    line = (
-        f'%1 = tt.elementwise_inline_asm "{access}" {{packed_element = 1 : i32, pure = false}} %0 : {types} -> {types}'
-    )
-    found = list(replicated(f"#layout = {layout}\n{line}"))
-    assert [one.layout for one in found] == ([layout] if several else [])
-    assert not list(replicated(f"#layout = {layout}\n{line.replace('.relaxed.sys', '')}"))
+    load = f'%2 = tt.elementwise_inline_asm "{_LOAD}" {{pure = false}} %0 : {types} -> {types}'
+    store = f'%3 = tt.elementwise_inline_asm "{_STORE}" {{pure = false}} %0, %1 : {types}, {types} -> {types}'
+    wanted = [layout] if several else []
+    for lines, times in (([store], 1), ([load, store], 2), ([load], 0)):  # what is loaded is emptied, or left as it is
+        text = "\n".join([f"#layout = {layout}", *lines])
+        assert [one.layout for one in replicated(text)] == wanted * times
+        assert not list(replicated(text.replace(".relaxed.sys", "")))
+
+
+@pytest.mark.parametrize(
+    ("lines", "numbered"),
+    [
+        (["%n = arith.shli %call, %c32 : X", "%1 = arith.ori %n, %data : X"], True),
+        (["%n = arith.shli %call, %c32 : i64", "%m = tt.splat %n : i64 -> X", "%1 = arith.ori %data, %m : X"], True),
+        (["%n = arith.shli %call, %c32 : X", "%o = arith.ori %n, %d : X", "%1 = ttg.convert_layout %o : X -> X"], True),
+        (["%n = arith.shli %call, %c32 : X", "%1 = arith.addi %n, %data : X"], False),
+        (["%1 = arith.ori %a, %b : X"], False),
+        (["%1 = arith.xori %data, %ones : X"], False),
+    ],
+)
+def test_packets_that_say_the_number_of_the_call_may_be_sent_twice(lines: list[str], numbered: bool) -> None:
+    types = "tensor<16x1xi64, #layout>"
+    store = f'%3 = tt.elementwise_inline_asm "{_STORE}" {{pure = false}} %0, %1 : {types}, {types} -> {types}'
+    text = "\n".join([f"#layout = {accumulators('1, 4')}", *(one.replace("X", types) for one in lines), store])
+    assert bool(list(replicated(text))) is not numbered
 
 
 def test_a_layout_that_nobody_knows() -> None:
-    line = '%1 = tt.elementwise_inline_asm "st.relaxed.sys" {pure = false} %0 : tensor<8xi64, #other> -> tensor<8xi32, #other>'
+    types = "tensor<8xi64, #other>"
+    line = f'%1 = tt.elementwise_inline_asm "st.relaxed.sys" {{pure = false}} %0, %2 : {types}, {types} -> tensor<8xi32, #other>'
     with pytest.raises(CannotFollow):
         list(replicated(f"#other = #ttg.new<{{}}>\n{line}"))
 

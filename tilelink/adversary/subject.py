@@ -12,6 +12,7 @@ import torch
 
 from lowering.host.inputs import inputs_of
 from lowering.libraries import library_values
+from lowering.selfcheck.states import random_lengths, random_logs, random_pages
 from tilelink.adversary.file_reference import FileReference, Inputs, Outputs, Wanted, reference_of
 from tilelink.emulator.world import STEP_LIMIT
 from tilelink.errors import NotAnOperatorFile
@@ -154,17 +155,31 @@ def _number(module: ModuleType, host: type, path: str, name: str, default: int) 
     return value
 
 
+def _kind(module: ModuleType, constant: str) -> dict[str, int]:
+    """Inputs that `constant` of an emitted file names, with a number if it has one. In other files it may be anything."""
+    found = getattr(module, constant, {})
+    return found if isinstance(found, dict) else dict.fromkeys(found, 0) if isinstance(found, set) else {}
+
+
 def _random_inputs(module: ModuleType, declared: Sequence[Declared], seed: int) -> Inputs:
-    """Normal numbers, other ones on each rank except for inputs in REPLICATED; integers in [0, 8). `declared`: by rank."""
+    """Normal numbers, other ones on each rank except for inputs in REPLICATED; integers in [0, 8). Those in LENGTHS, PAGES and
+    LOGS as an emitted file draws them. `declared`: by rank."""
     replicated: set[str] = getattr(module, "REPLICATED", set())
     scales: dict[str, float] = getattr(module, "SCALES", {})
+    lengths, pages, logs = (_kind(module, constant) for constant in ("LENGTHS", "PAGES", "LOGS"))
     ranks: Inputs = []
     for rank, inputs in enumerate(declared):
         ranks.append({})
         for number, (name, (shape, dtype)) in enumerate(inputs.items()):
             generator = torch.Generator()
             generator.manual_seed(1000 * seed + 10 * number + (0 if name in replicated else 1 + rank))
-            if dtype.is_floating_point:
+            if name in lengths:
+                value = random_lengths(shape, lengths[name], seed, "cpu")
+            elif name in pages:
+                value = random_pages(shape, pages[name], seed + 5 * rank, "cpu")
+            elif name in logs:
+                value = random_logs(shape, seed + 5 * rank, "cpu")
+            elif dtype.is_floating_point:
                 value = torch.randn(shape, generator=generator) * scales.get(name, 1.0)
             else:
                 value = torch.randint(0, 8, shape, generator=generator)

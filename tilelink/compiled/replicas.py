@@ -2,20 +2,27 @@
 
 Triton stores an element once where its layout gives it to several threads, but knows nothing of what PTX of ours does. Lanes of
 one warp that hold the same packet store it by one instruction, which is one store.
+
+A packet that says the number of the call may be sent twice: nobody empties it, and its place has the same until the next call but
+one. What is loaded may be held by several warps if it is not emptied there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilelink.compiled.errors import CannotFollow
 
 _ALIAS = re.compile(r"^(#\w+) = (#.*)$", re.MULTILINE)
 _OPERATION = re.compile(
-    r'tt\.elementwise_inline_asm "(?P<text>[^"]*)".*?tensor<(?P<shape>[0-9x]+)x\w+, (?P<layout>#\w+)>'
+    r'tt\.elementwise_inline_asm "(?P<text>[^"]*)" \{[^}]*\} (?P<operands>%[^:]*) : '
+    r"tensor<(?P<shape>[0-9x]+)x\w+, (?P<layout>#\w+)>"
 )
+_DEFINED = re.compile(r"^\s*(?P<name>%[\w$.-]+) = (?P<op>[\w.]+) (?P<rest>.*)$", re.MULTILINE)
+_OPERAND = re.compile(r"%[\w$.-]+(?:#\d+)?")
+_SAME = ("ttg.convert_layout", "tt.splat", "tt.broadcast", "tt.expand_dims")
 _LIST = r"{} = \[([^\]]*)\]"
 _WARP_BASES = re.compile(r"warp = \[((?:\[[-0-9, ]*\](?:, )?)*)\]")
 _PACKET = ".relaxed.sys"  # of accesses of packets, which are no plain ones
@@ -33,12 +40,37 @@ class Replicated:
 def replicated(ttgir: str) -> Iterator[Replicated]:
     """Each access of packets in `ttgir` that more than one warp makes. Raises CannotFollow for an unknown layout."""
     layouts = dict(_ALIAS.findall(ttgir))
-    for found in _OPERATION.finditer(ttgir):
-        if _PACKET not in found["text"]:
+    every = [found for found in _OPERATION.finditer(ttgir) if _PACKET in found["text"]]
+    stored = {_OPERAND.findall(found["operands"])[0] for found in every if _stores(found)}
+    defined = {found["name"]: found for found in _DEFINED.finditer(ttgir)}
+    for found in every:
+        words, *values = _OPERAND.findall(found["operands"])
+        if _is_numbered(values[0], defined) if _stores(found) else words not in stored:
             continue
         shape, layout = tuple(map(int, found["shape"].split("x"))), layouts[found["layout"]]
         if _is_replicated(layout, shape):
             yield Replicated(found["text"], shape, layout)
+
+
+def _stores(found: re.Match[str]) -> bool:
+    return "st" + _PACKET in found["text"]
+
+
+def _is_numbered(value: str, defined: Mapping[str, re.Match[str]]) -> bool:
+    """Whether packets are data with a number above them: `number << 32 | data`."""
+    found = _origin(value, defined)
+    if found is None or found["op"] != "arith.ori":
+        return False
+    sides = (_origin(one, defined) for one in _OPERAND.findall(found["rest"].partition(" : ")[0]))
+    return any(side is not None and side["op"] == "arith.shli" for side in sides)
+
+
+def _origin(value: str, defined: Mapping[str, re.Match[str]]) -> re.Match[str] | None:
+    """What makes a value, wherever its elements lie."""
+    found = defined.get(value)
+    while found is not None and found["op"] in _SAME:
+        found = defined.get(_OPERAND.findall(found["rest"])[0])
+    return found
 
 
 def _numbers(layout: str, name: str) -> list[int]:

@@ -13,9 +13,10 @@ from typing import TypeVar
 from tilelink.elaborate.packets import Blocks
 from tilelink.elaborate.signals import declared, raised
 from tilelink.elaborate.sizes import Key, Sizes, nodes_in
+from tilelink.elaborate.states import of_merge
 from tilelink.elaborate.tiles import in_tiles
 from tilelink.ir import steps as ir
-from tilelink.ir.calls import PacketCollective
+from tilelink.ir.calls import PacketCollective, StateMerge
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk
 from tilelink.ir.nodes import Axis, Buffer, CommRole, ComputeRole, Exchange
 from tilelink.ir.order import Cut, RankOrder
@@ -235,6 +236,9 @@ class Names:
                 return self._packets(node)
             case ComputeRole():
                 return self._role(node)
+            case StateMerge():
+                named = (self.size(f"{node.out}_{what}", value, title) for what, value, title in of_merge(node))
+                return node.with_numbers(*named)
         return node
 
     def _operand(self, operand: ir.Operand) -> ir.Operand:

@@ -10,12 +10,21 @@ from tilelink.elaborate.dims import Names
 from tilelink.elaborate.packets import Blocks, packet_collective, packets_of_tiles
 from tilelink.elaborate.positions import TILE, lets
 from tilelink.elaborate.regions import Tiles
+from tilelink.elaborate.states import States
 from tilelink.elaborate.stores import STEP, places_of
 from tilelink.elaborate.tiles import body, item_lets, own_body
 from tilelink.elaborate.user_body import functions
 from tilelink.ir import nodes
 from tilelink.ir import steps as ir
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListPlaces, ListRows, PacketCollective, SortRows
+from tilelink.ir.calls import (
+    LibraryCollective,
+    LibraryGemm,
+    ListPlaces,
+    ListRows,
+    PacketCollective,
+    SortRows,
+    StateMerge,
+)
 from tilelink.ir.enums import Protocol
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -80,13 +89,17 @@ def elaborated(planned: Planned) -> Schedule:
 
 def _in_numbers(planned: Planned) -> Schedule:
     launches = tuple(_launches(planned))
-    beside = (*_packets(planned), *splits.buffers(planned))
-    buffers = (*(_buffer(planned, buffer) for buffer in planned.buffers), *beside)
+    merges = [States(planned, one) for one in planned.launches if isinstance(one, StateMerge)]
+    beside = (*_packets(planned), *splits.buffers(planned), *(one for merge in merges for one in merge.buffers()))
+    looked_up = {table.name: table for merge in merges for table in merge.tables()}
+    plain = (_buffer(planned, buffer) for buffer in planned.buffers if buffer.name not in looked_up)
+    buffers = (*plain, *beside)
     used = {step.signal for launch in launches for step in _words_of(launch)}
     words = tuple(signal for signal in signals.declared(planned) if signal.name in used)
     mesh = (MeshAxis("ranks", planned.num_ranks),)
     made = tuple((node.output.name, f"src[{node.line}] {node.output.name}") for node in planned.spec.nodes)
-    tables = tuple(table for launch in planned.launches for table in routed.tables_of(launch, planned.num_ranks))
+    sorted_ = (table for launch in planned.launches for table in routed.tables_of(launch, planned.num_ranks))
+    tables = (*looked_up.values(), *sorted_)
     return Schedule(
         planned.name, mesh, buffers, words, launches, tables=tables, functions=functions(planned), origins=made
     )
@@ -185,6 +198,8 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                 yield Launch(MAIN, (routed.list_places(placed),))
             case LibraryCollective():
                 yield Launch(MAIN, (movers.library_collective(planned, launch),))
+            case StateMerge():
+                yield Launch(MAIN, (States(planned, launch).role(),))
             case PacketCollective(within=False, beside=False):
                 roles = (_packet_role(planned, one) for one in planned.one_launch(launch))
                 yield Launch(MAIN, tuple(roles))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
 
-from tilelink.ir.enums import Protocol
+from tilelink.ir.dtype import DTYPE_BYTES
+from tilelink.ir.enums import WARP, Protocol
+from tilelink.ir.ops.states import Merged
 from tilelink.ir.order import RankOrder
 from tilelink.ir.routed import Placed, Routed, Sent, Tables
 from tilelink.ir.steps import Operand, Wait
@@ -63,6 +66,70 @@ class ListPlaces:
     """The index program of rows that go to places at ranks: it makes their tables on the compute stream."""
 
     placed: Placed
+
+
+_LEAST_MERGED, _MOST_MERGED = 16, 4096  # elements of a tile of a merge: of its result, of all states
+
+
+@dataclass(frozen=True, slots=True)
+class StateMerge:
+    """`out` = the merge of the states that all ranks have of `operands`, by one kernel. Its programs make the states of a rank,
+    and send each to the ranks that need it, in packets; then they merge. `shape`: sequences, heads, elements of a head.
+
+    Keys and values: a state is of the `rows` heads of a tile, which share keys, and of one of `splits` shares of the own tokens,
+    `block` of which are taken at once. States that are given have one split, and tiles of `rows` of their heads.
+    """
+
+    out: str
+    how: Merged
+    operands: tuple[str, ...]
+    shape: tuple[int, int, int]
+    protocol: Protocol
+    splits: int
+    rows: int
+    block: int
+    programs: int
+    warps: int
+    stages: int
+    per_sm: int
+
+    def with_numbers(self, splits: int, block: int, tokens: int) -> StateMerge:
+        """The same in numbers that know their names."""
+        return replace(self, splits=splits, block=block, how=replace(self.how, tokens=tokens))
+
+    @property
+    def shared(self) -> int:
+        """Heads of queries that share a head of keys."""
+        return self.shape[1] // self.how.keys if self.how.keys else self.rows
+
+    def own(self, ranks: int) -> tuple[int, int, int]:
+        """Shape of the result on a rank."""
+        sequences, heads, width = self.shape
+        match self.how.dim:
+            case 0:
+                return sequences // ranks, heads, width
+            case 1:
+                return sequences, heads // ranks, width
+        return self.shape
+
+    def in_packet(self, dtype: str) -> int:
+        """Elements of means that a packet holds, of states that are given in `dtype`."""
+        return self.protocol.data_bytes // (4 if self.how.keys else DTYPE_BYTES[dtype])
+
+    def merged_tile(self, ranks: int, dtype: str) -> tuple[int, int]:
+        """Heads and elements of a head that a program merges at once: a share of the result, as far as registers have room for
+        all states of it. A packet that is emptied is of one thread, so that there are as many at least."""
+        (sequences, heads, width), states = self.own(ranks), 1 << (ranks * self.splits - 1).bit_length()
+        threads = self.warps * WARP * self.in_packet(dtype) if self.protocol is Protocol.LAMPORT else 1
+        least = max(_LEAST_MERGED, -(-threads // states))
+        wanted = max(least, min(_MOST_MERGED // states, sequences * heads * width // self.programs))
+        elements = 1 << (wanted - 1).bit_length()
+        return (1, elements) if elements <= width else (gcd(heads, elements // width), width)
+
+    @property
+    def tiles(self) -> int:
+        """Of heads, of all sequences."""
+        return self.shape[0] * (self.shape[1] // self.shared) * -(-self.shared // self.rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilelink.ir.enums import Choice, Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
+from tilelink.ir.nodes import TileShape
 
 
 class Landing(Choice):
@@ -26,13 +27,18 @@ class Adder(Choice):
 @dataclass(frozen=True, slots=True)
 class Collective:
     """`mover`: of all bytes; None: exchanges of chunks carry it out, each of which has a mover of its own. `Fused`: the tiles
-    that make what is added, or read what is gathered. `shots`: 2 if parts go to their ranks, and then their sums to all."""
+    that make what is added, or read what is gathered. `shots`: 2 if parts go to their ranks, and then their sums to all.
+
+    Of states that ranks merge, `splits` programs have a share of the own tokens each, and so a state; `tile`: of heads that
+    share keys, tokens that are taken at once, and elements of a head."""
 
     mover: OwnKernel | Fused | Library | None = None
     protocol: Protocol = Protocol.SIMPLE
     shots: int = 1
     landing: Landing = Landing.COPIED
     adder: Adder = Adder.SENDER
+    splits: int = 0
+    tile: TileShape | None = None
 
     @property
     def by_chunks(self) -> bool:

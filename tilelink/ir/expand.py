@@ -6,6 +6,7 @@ y_sum = all_reduce(y) 2 shots  ->   reduce_scatter as above, then       y_sum = 
          landing pooled        ->   the same; an output is gathered in a free place of a pool, not copied
          landing reused        ->   the same; an output is gathered where the caller reads it, not copied
 y_sum = f(y) library or kernel ->   y_sum = f(y), by one call
+z = merge(states of q, k, v)   ->   z = the merge of them, by one call
 y_sum = f(y) packets of tiles  ->   y_sum = f(y), by the tiles of y; a gather by the kernel that reads it
 s = spread(x, r)               ->   s[m, n] = x[token of m, n], m by assignment
 a = attention(q, k, v)         ->   a[m, n] = fold over k of q[m, n], k[k, head of n], v[k, head of n]
@@ -26,7 +27,19 @@ from dataclasses import dataclass, replace
 import sympy
 
 from tilelink.ir.collective import Collective
-from tilelink.ir.graph import Copy, GraphAxis, GraphValue, Index, Map, Relation, Sum, TileGraph, TileOp, TileOperation
+from tilelink.ir.graph import (
+    Copy,
+    GraphAxis,
+    GraphValue,
+    Index,
+    Map,
+    Merging,
+    Relation,
+    Sum,
+    TileGraph,
+    TileOp,
+    TileOperation,
+)
 from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.user_op import WHOLE, UserOp
 from tilelink.ir.routed import Along, Follows, Routed
@@ -39,10 +52,13 @@ from tilelink.ir.spec import (
     BoundNode,
     BoundSpec,
     Combine,
+    DecodeAttention,
     Dispatch,
     Elementwise,
     GroupedMatmul,
     Matmul,
+    Merged,
+    MergeStates,
     ReduceScatter,
     Return,
     Route,
@@ -81,7 +97,7 @@ class _Expansion:
         self.collectives = collectives
         self.library = library
         self.values = {value.name: GraphValue(value.name, value.local, value.dtype) for value in self.spec.inputs}
-        self.nodes: list[TileOp | Relation] = []
+        self.nodes: list[TileOp | Relation | Merging] = []
         self.views: dict[str, _View] = {}
         self.routings: dict[str, Routed] = {}
 
@@ -134,7 +150,10 @@ class _Expansion:
                 self.routings[out] = Routed(out, source, tokens, choices, most, parts, missing)
             case Return():
                 self._relation(node, out, Kind.RETURN, source, 0, self._cut(source, 0))
-            case Dispatch() | Attention():
+            case Merged():
+                self.values[out] = GraphValue(out, node.output.local, node.output.dtype)
+                self.nodes.append(Merging(out, operation, node.inputs, node.line))
+            case Dispatch() | Attention() | DecodeAttention() | MergeStates():
                 raise AssertionError("it is computed otherwise")
             case Attend():
                 self._attend(node, operation)

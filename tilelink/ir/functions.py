@@ -15,10 +15,12 @@ from tilelink.ir.spec import (
     AllReduce,
     Attention,
     Combine,
+    DecodeAttention,
     Dispatch,
     Elementwise,
     GroupedMatmul,
     Matmul,
+    MergeStates,
     ReduceScatter,
     Route,
     SendRecv,
@@ -37,6 +39,7 @@ __all__ = [  # of `tilelink`, too
     "gelu",
     "grouped_matmul",
     "matmul",
+    "merge_states",
     "mul",
     "neg",
     "op",
@@ -90,8 +93,15 @@ def attention(
     soft_cap: float = 0.0,
     softmax_scale: Scalar = 0.0,
     zigzag: bool = False,
+    lengths: Tensor | None = None,
+    pages: Tensor | None = None,
 ) -> Tensor:
     """Queries [B, S, Q, D] over keys and values [B, T, G, D], Q a multiple of G: [B, S, Q, D], with scores and sums in fp32.
+
+    Queries [B, Q, D] are one of each sequence, the one behind its last token. Tokens of keys and values are sharded then, and
+    the result is Partial: all_reduce gives all heads to every rank, reduce_scatter some heads or sequences to each.
+    `lengths` [B], int32: tokens that sequences have on all ranks together, 0 or more. `pages` [B, P], int32, Shard(1): keys and
+    values are pages [N, L, G, D], Shard(0), and page p of sequence b is number pages[b, p] on the rank that has column p.
 
     `causal`: query i sees keys up to i. `window`: it sees so many of the last ones, itself included; 0 for all. `soft_cap`:
     scores become `soft_cap * tanh(score / soft_cap)`; 0 for none. `softmax_scale`: of scores, 0 for 1 / sqrt(D).
@@ -101,11 +111,48 @@ def attention(
     for name, value in (("window", window), ("soft_cap", soft_cap), ("softmax_scale", softmax_scale)):
         if isinstance(value, int | float) and not 0 <= value < math.inf:
             raise BadAttention(here(), reason=f"{name}={value}", legal=f"{name} is positive, or 0 for none.")
+    if isinstance(q, Tensor) and len(q.shape) == 3:
+        return _decode(q, k, v, lengths, pages, zigzag, (window, soft_cap, softmax_scale))
+    if lengths is not None or pages is not None:
+        reason = (
+            f"{'lengths' if lengths is not None else 'pages'} with queries of {len(getattr(q, 'shape', ()))} dimensions"
+        )
+        raise BadAttention(here(), reason=reason, legal="They are of one query a sequence, q [B, Q, D].")
     if window and not causal:
         reason = f"window={window} without causal=True"
         raise BadAttention(here(), reason=reason, legal="A window counts from the query back, with causal=True.")
     scale = softmax_scale if isinstance(softmax_scale, sympy.Expr) else float(softmax_scale)
     return record(Attention(causal, window, float(soft_cap), scale, zigzag), (q, k, v), "attention")
+
+
+def _decode(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths: Tensor | None,
+    pages: Tensor | None,
+    zigzag: bool,
+    how: tuple[int, float, Scalar],
+) -> Tensor:
+    """Attention of one query a sequence."""
+    if zigzag:
+        reason = "zigzag=True with one query a sequence"
+        raise BadAttention(here(), reason=reason, legal="It balances a causal mask of many queries.")
+    window, soft_cap, given = how
+    scale = given if isinstance(given, sympy.Expr) else float(given)
+    more = [one for one in (lengths, pages) if one is not None]
+    operation = DecodeAttention(window, float(soft_cap), scale, lengths is not None, pages is not None)
+    return record(operation, (q, k, v, *more), "attention")
+
+
+def merge_states(means: Tensor, lse: Tensor, *, base2: bool = False) -> Tensor:
+    """States of ranks as one, Partial: means [T, H, D] of values by weight, and in `lse` [T, H], fp32, the natural logarithm of
+    the sum of the weights, or that of base 2. Both are Partial. A rank whose `lse` is -inf has seen nothing.
+
+    all_reduce gives the merged mean to every rank, reduce_scatter some tokens (dim=0) or heads (dim=1) to each.
+    Raises BadAttention, AttentionPlacement, BadShape, IntegerOperand, NotATensor.
+    """
+    return record(MergeStates(base2), (means, lse), "merge_states")
 
 
 def route(ids: Tensor, num_experts: sympy.Expr | int) -> Routing:

@@ -21,6 +21,7 @@ from tilelink.ir.ops.elementwise import Elementwise, lined_up
 from tilelink.ir.ops.matmul import Matmul
 from tilelink.ir.ops.op import Indices
 from tilelink.ir.ops.routing import Combine
+from tilelink.ir.ops.states import Merged
 from tilelink.ir.ops.user_op import UserOp
 from tilelink.ir.routed import Along, Routed
 
@@ -183,6 +184,16 @@ class Relation:
         return tuple(inner)
 
 
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """`name` = the merge of the states that all ranks have, by one call: what `operation` is told of `reads`."""
+
+    name: str
+    operation: Merged
+    reads: tuple[str, ...]
+    line: str
+
+
 def in_part(window: tuple[Interval, ...], relation: Relation) -> tuple[Interval, ...]:
     """The window of a read of all parts of `relation`, as it lies in each of them: along the parts it is whole."""
     if not window:
@@ -213,7 +224,7 @@ class TileGraph:
         values: Mapping[str, GraphValue],
         inputs: tuple[str, ...],
         outputs: tuple[str, ...],
-        nodes: tuple[TileOp | Relation, ...],
+        nodes: tuple[TileOp | Relation | Merging, ...],
         routings: tuple[Routed, ...] = (),
     ) -> None:
         self.values = dict(values)
@@ -224,11 +235,11 @@ class TileGraph:
         self.edges: nx.DiGraph[str] = nx.DiGraph()
         self.edges.add_nodes_from([*inputs, *(node.name for node in nodes)])
         for node in nodes:
-            sources = [read.value for read in node.reads] if isinstance(node, TileOp) else [node.source]
-            self.edges.add_edges_from((source, node.name) for source in sources)
+            self.edges.add_edges_from((source, node.name) for source in _sources(node))
 
         self._ops = {node.name: node for node in nodes if isinstance(node, TileOp)}
         self._relations = {node.name: node for node in nodes if isinstance(node, Relation)}
+        self.merges = tuple(node for node in nodes if isinstance(node, Merging))
 
     def ops(self) -> tuple[TileOp, ...]:
         return tuple(self._ops.values())
@@ -294,12 +305,25 @@ class TileGraph:
                 for read in node.reads:
                     label = ", ".join(map(str, read.index))
                     lines.append(f'  "{read.value}" -> "{node.name}" [label="[{label}]"];')
+            elif isinstance(node, Merging):
+                lines.append(f'  "{node.name}" [shape=ellipse, label="merge of states {node.name}"];')
+                lines += [f'  "{source}" -> "{node.name}";' for source in node.reads]
             else:
                 lines.append(
                     f'  "{node.name}" [shape=ellipse, label="{node.kind.value} {node.name}\\ndim {node.dim}"];'
                 )
                 lines.append(f'  "{node.source}" -> "{node.name}" [label="part {list(node.part)}"];')
         return "\n".join([*lines, "}"]) + "\n"
+
+
+def _sources(node: TileOp | Relation | Merging) -> Iterator[str]:
+    match node:
+        case TileOp(reads=reads):
+            yield from (read.value for read in reads)
+        case Merging(reads=names):
+            yield from names
+        case Relation(source=source):
+            yield source
 
 
 def _label(op: TileOp) -> str:

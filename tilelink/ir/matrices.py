@@ -1,8 +1,9 @@
-"""Queries, keys and values as matrices: tokens are rows, the elements of all heads are columns.
+"""Queries, keys and values as matrices: tokens are rows, the elements of all heads are columns. States become what merges them.
 
 q [1, S, Q, D]                ->  q [S, Q * D]
 all_gather(k, dim=1)          ->  all_gather(k, dim=0)
 attention(q, k, v)            ->  the same with heads as ranges of columns
+y = attention(q, k, v), q [B, Q, D];  all_reduce(y)   ->  the merge of the states of q over k, v
 """
 
 from __future__ import annotations
@@ -11,19 +12,31 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tilelink.errors import BadAttention
+from tilelink.errors import BadAttention, BadShape
 from tilelink.ir.ops.attention import BATCH, HEADS, TOKENS, WIDTH
 from tilelink.ir.placement import Placement, Shard
-from tilelink.ir.spec import AllGather, Attend, Attention, BoundNode, BoundSpec, BoundValue
+from tilelink.ir.spec import (
+    AllGather,
+    AllReduce,
+    Attend,
+    Attention,
+    BoundNode,
+    BoundSpec,
+    BoundValue,
+    DecodeAttention,
+    Merged,
+    MergeStates,
+    ReduceScatter,
+)
 
 _DIMS, _OF_ROWS = 4, 2  # dimensions of what becomes a matrix, and how many of them are rows
 
 
 def as_matrices(spec: BoundSpec) -> BoundSpec:
     """`spec` with matrices for tensors of four dimensions; the spec itself if it has none."""
-    if not any(len(value.shape) == _DIMS for value in (*spec.inputs, *(node.output for node in spec.nodes))):
+    if not any(len(value.shape) > _OF_ROWS for value in (*spec.inputs, *(node.output for node in spec.nodes))):
         return spec
-    nodes = tuple(_node(spec, node) for node in spec.nodes)
+    nodes = tuple(made for node in spec.nodes if (made := _node(spec, node)) is not None)
     return replace(spec, inputs=tuple(map(_value, spec.inputs)), nodes=nodes)
 
 
@@ -43,8 +56,13 @@ def _placement(placement: Placement) -> Placement:
     return Shard(placement.dim // _OF_ROWS) if isinstance(placement, Shard) else placement
 
 
-def _node(spec: BoundSpec, node: BoundNode) -> BoundNode:
+def _node(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
     match node.operation:
+        case DecodeAttention() | MergeStates():
+            _check_readers(spec, node)
+            return None  # who reduces it merges
+        case AllReduce() | ReduceScatter() if len(node.output.shape) > _OF_ROWS:
+            return _merged(spec, node)
         case AllGather(dim) if len(node.output.shape) == _DIMS:
             return replace(node, operation=AllGather(dim // _OF_ROWS), output=_value(node.output))
         case Attention(causal, window, soft_cap, scale, zigzag):
@@ -61,6 +79,34 @@ def _node(spec: BoundSpec, node: BoundNode) -> BoundNode:
             attend = Attend(causal, window, soft_cap, scale, heads, shared, width, apart, sequences, parts, zigzag)
             return replace(node, operation=attend, output=_value(node.output))
     return replace(node, output=_value(node.output))
+
+
+def _check_readers(spec: BoundSpec, node: BoundNode) -> None:
+    """A state is no tensor until it has been reduced. Raises BadAttention."""
+    for reader in spec.nodes:
+        if node.output.name in reader.inputs and not isinstance(reader.operation, AllReduce | ReduceScatter):
+            reason = f"{reader.operation.word} takes {node.output.name}, of which ranks have a state each"
+            raise BadAttention(reader.line, reason=reason, legal="all_reduce or reduce_scatter it first.")
+
+
+def _merged(spec: BoundSpec, node: BoundNode) -> BoundNode:
+    """What a reduction makes of states. Raises BadShape, BadAttention."""
+    made = next((one for one in spec.nodes if one.output.name == node.inputs[0]), None)
+    what = f"{node.operation.word} operand {node.inputs[0]}"
+    if made is None or not isinstance(made.operation, DecodeAttention | MergeStates):
+        shape = ", ".join(map(str, node.output.shape))
+        raise BadShape(node.line, what=what, rank=len(node.output.shape), shape=shape, legal="1 or 2")
+    dim = node.operation.dim if isinstance(node.operation, ReduceScatter) else None
+    if dim == HEADS:
+        reason = f"reduce_scatter(dim=2) of {node.inputs[0]} would cut heads"
+        raise BadAttention(node.line, reason=reason, legal="dim=0, sequences or tokens, or dim=1, heads.")
+    merged = Merged(made.operation, dim)
+    if isinstance(made.operation, DecodeAttention):
+        keys, named = spec.value(made.inputs[1]), made.operation.named(made.inputs)
+        _, size, heads, _ = keys.local
+        tokens, page = (spec.value(named["pages"]).local[1] * size, size) if made.operation.pages else (size, 0)
+        merged = replace(merged, keys=heads, tokens=tokens, page=page)
+    return replace(node, operation=merged, inputs=made.inputs)
 
 
 def _gathered(spec: BoundSpec, name: str) -> bool:

@@ -6,7 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListPlaces, ListRows, PacketCollective, SortRows
+from tilelink.ir.calls import (
+    LibraryCollective,
+    LibraryGemm,
+    ListPlaces,
+    ListRows,
+    PacketCollective,
+    SortRows,
+    StateMerge,
+)
 from tilelink.ir.enums import Choice
 from tilelink.ir.movers import ChunkMover, Transfer
 from tilelink.ir.order import ChunkOrder, Cut, Die, TileOrder
@@ -366,7 +374,8 @@ _Between = Begin | AwaitPeers | Publish | TellPlace | MoveRows | Finish  # ranks
 # programs of the kernel behind them may carry these out, before all else: `within`
 BeforeKernel = AwaitPeers | Publish | TellPlace | MoveRows | PacketCollective
 _Index = SortRows | ListRows | ListPlaces
-Launch = _Between | Kernel | CopyProgram | CopyOwn | LibraryGemm | LibraryCollective | PacketCollective | _Index
+_Calls = LibraryGemm | LibraryCollective | PacketCollective | StateMerge
+Launch = _Between | Kernel | CopyProgram | CopyOwn | _Calls | _Index
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,9 @@ from tilelink.ir.ops.routing import Return as Return
 from tilelink.ir.ops.routing import Route as Route
 from tilelink.ir.ops.routing import Spread as Spread
 from tilelink.ir.ops.slices import Slice as Slice
+from tilelink.ir.ops.states import DecodeAttention as DecodeAttention
+from tilelink.ir.ops.states import Merged as Merged
+from tilelink.ir.ops.states import MergeStates as MergeStates
 from tilelink.ir.ops.user_op import UserOp
 from tilelink.ir.placement import ByExpert, Partial, Replicate, Shard, share
 from tilelink.ir.value import BoundValue as BoundValue
@@ -69,6 +72,9 @@ Operation = (
     | Spread
     | Attention
     | Attend
+    | DecodeAttention
+    | MergeStates
+    | Merged
 )
 
 

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 import torch
 
-from lowering.entry import experts_of, input_scales
+from lowering.entry import input_scales
 from lowering.selfcheck.near import Near
-from lowering.selfcheck.routed import random_ids
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.spec import BoundSpec, BoundValue, GroupedMatmul, Matmul
 from tilelink.measuring.contender import Inputs
 from tilelink.measuring.measure import Problem
 from tilelink.measuring.normal import normal, seed_of
 from tilelink.runtime.bounds import TORCH_DTYPES, near_values
-from tilelink.runtime.meaning import cut
+from tilelink.runtime.reference import not_normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,11 @@ def spec_problem(spec: BoundSpec, rank: int, seed: int, device: torch.device) ->
 
 def make_inputs(spec: BoundSpec, rank: int, seed: int, device: torch.device) -> Inputs:
     """The local inputs of a rank."""
-    scales, experts, found = input_scales(spec), experts_of(spec), []
+    scales, found = input_scales(spec), []
     for number, value in enumerate(spec.inputs):
-        if value.name in experts:
-            ids = random_ids(value.shape, experts[value.name], seed, str(device))
-            found.append(cut(ids, value.placement, rank, spec.num_ranks).clone())
+        special = not_normal(spec, value, rank, seed, str(device))
+        if special is not None:
+            found.append(special)
             continue
         own = 0 if isinstance(value.placement, Replicate) else rank
         drawn = seed_of(seed, own, number)

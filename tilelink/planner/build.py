@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.ir.calls import CollectiveCall, LibraryGemm, ListPlaces, ListRows, SortRows
-from tilelink.ir.graph import Copy, Relation
+from tilelink.ir.graph import Copy, Merging, Relation
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -20,15 +19,13 @@ from tilelink.ir.nodes import (
     Kind,
     Launch,
     Machine,
-    MoveRows,
     Publish,
     TellPlace,
 )
 from tilelink.ir.order import Die
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Elementwise
-from tilelink.ir.steps import Store, Wait
-from tilelink.ir.walk import flat
+from tilelink.ir.steps import Wait
 from tilelink.planner.choices import texts
 from tilelink.planner.collective import collective, gather_within, moved_first, side_by_side, with_tables
 from tilelink.planner.cost import draft_us
@@ -44,9 +41,10 @@ from tilelink.planner.layout import (
     source_of,
 )
 from tilelink.planner.library_matmul import library_gemm
-from tilelink.planner.one_launch import in_one_launch, launched_alike, may_share
+from tilelink.planner.one_launch import in_one_launch, launched_alike, may_share, writes
 from tilelink.planner.roles import compute_role, loop_of
 from tilelink.planner.rules import NOTHING_ELSE, peer_atomics
+from tilelink.planner.states import state_merge, why_no_merge
 from tilelink.planner.tile_loops import known_loops, parts_of
 from tilelink.planner.tile_run import TileLoop
 
@@ -91,6 +89,7 @@ class Builder:
         self.known: dict[int, tuple[Problem, Kernel]] = {}  # by group, before the kernels are put in order
         self.done: set[str] = set()  # relations whose host-side launches are out
         self.before_tiles: list[Relation] = []  # gathered by the first kernel that reads them, which is to come
+        self.unread: dict[str, set[str]] = {one.name: set(one.reads) for one in self.graph.merges}  # not there yet
 
     def draft(self) -> Draft:
         return Draft(parts_of(self.problem.structure, self.problem.choices.exchanges), self.launches())
@@ -158,7 +157,7 @@ class Builder:
     def _await_peers(self) -> None:
         """Put the wait for peers before the first launch that writes what they may still use."""
         symmetric = {x.target if x.transfer is Transfer.PUSH else x.source for x in self.exchanges}
-        first = next(i for i, launch in enumerate(self.out) if self._writes(launch, symmetric))
+        first = next(i for i, launch in enumerate(self.out) if writes(launch, symmetric))
         self.out.insert(first, AwaitPeers(within=False))
 
     def _carry(self) -> None:
@@ -168,23 +167,6 @@ class Builder:
             into = isinstance(behind, Kernel) or (isinstance(behind, BeforeKernel) and behind.within)
             if into and (isinstance(launch, AwaitPeers) or (isinstance(launch, Publish) and not launch.copy_from)):
                 self.out[index] = replace(launch, within=True)
-
-    @staticmethod
-    def _writes(launch: Launch, symmetric: set[str]) -> bool:
-        """Whether the launch writes to peers, or what peers read or write here, or tells them something."""
-        match launch:
-            case Kernel(comm=comm, compute=role):
-                steps = flat(role.body) if role is not None else []
-                stored = any(isinstance(step, Store) and step.operand.buffer in symmetric for step in steps)
-                return bool(comm) or stored
-            case Publish() | TellPlace() | MoveRows() | Finish():
-                return True
-            case LibraryGemm(out=out):
-                return out.buffer in symmetric
-            case CollectiveCall(out=target):
-                return target in symmetric
-            case Begin() | AwaitPeers() | CopyProgram() | CopyOwn() | SortRows() | ListRows() | ListPlaces():
-                return False
 
     def _check_fold(self, index: int) -> None:
         """A sum in the epilogue of its maker: the maker is a tile loop, and all else the sum reads is there before it."""
@@ -211,7 +193,13 @@ class Builder:
         return maker < 0 or self.problem.host(maker) < index
 
     def _after_source(self, value: str) -> None:
-        """Launches that wait for nothing but the value `value`: library calls, copies, publications."""
+        """Launches that wait for nothing but the value `value`: library calls, copies, publications; merges of states whose last
+        operand it is."""
+        for merging in self.graph.merges:
+            if value in self.unread[merging.name]:
+                self.unread[merging.name].remove(value)
+                if not self.unread[merging.name]:
+                    self._merge(merging)
         for relation in self.graph.relations():
             if relation.source == value:
                 self._relation(relation)
@@ -244,6 +232,18 @@ class Builder:
             streams = self._streams(relation)
             awaits_done = self.turns and not self.meets
             self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted, awaits_done))
+
+    def _merge(self, merging: Merging) -> None:
+        by, values, machine = (
+            dict(self.problem.structure.collectives)[merging.name],
+            self.graph.values,
+            self.problem.topology,
+        )
+        shape = values[merging.name].shape
+        if fact := why_no_merge(merging, by, values[merging.reads[0]].dtype, shape, machine):
+            raise Illegal(fact)
+        self.out.append(state_merge(merging, by, machine, shape))
+        self._after_source(merging.name)
 
     def _before_group(self, index: int) -> None:
         for member in self._members(index):

@@ -11,6 +11,7 @@ from tilelink.ir.nodes import Kind
 from tilelink.planner.collective import FUNCTIONS
 from tilelink.planner.links import library_us, packets_us
 from tilelink.planner.memo import remembered
+from tilelink.planner.states import state_merge, states_us
 from tilelink.planner.structure import Structure
 from topologies.topology import Topology
 
@@ -32,4 +33,15 @@ def calls_us(structure: Structure, maker: int | None = None) -> float:
     wanted = [one for one in calls if maker in (None, structure.maker(one.source))]
     gathers = [structure.maker(one.source) for one in wanted if one.by_packets and one.kind is Kind.GATHER]
     launched = packets_us(structure.topology, 0, 1) * (len(gathers) - len(set(gathers)))
-    return sum(call_us(structure.graph, one, structure.topology) for one in wanted) - launched
+    merged = _merges_us(structure) if maker is None else 0.0
+    return sum(call_us(structure.graph, one, structure.topology) for one in wanted) - launched + merged
+
+
+def _merges_us(structure: Structure) -> float:
+    """What merges of states take."""
+    graph, found = structure.graph, 0.0
+    for one in graph.merges:
+        how = dict(structure.collectives)[one.name]
+        launch = state_merge(one, how, structure.topology, graph.values[one.name].shape)
+        found += states_us(launch, graph.values[one.reads[0]].dtype, structure.topology)
+    return found

@@ -26,6 +26,7 @@ from tilelink.ir.spec import (
     Combine,
     Elementwise,
     Matmul,
+    Merged,
     ReduceScatter,
     ReduceTokens,
     SendRecv,
@@ -34,10 +35,11 @@ from tilelink.planner import fields
 from tilelink.planner.choices import Pin, Pins, pinned
 from tilelink.planner.fields import AnyField
 from tilelink.planner.rules import peer_atomics
+from tilelink.planner.states import merges
 from topologies.topology import Fabric, Topology
 
 MOST_PACKETS = 512 << 10  # to a peer: beyond, signals cost less than the numbers that packets of LL carry (2 x H200)
-COLLECTIVES = (AllGather, ReduceScatter, AllReduce, SendRecv)
+COLLECTIVES = (AllGather, ReduceScatter, AllReduce, SendRecv, Merged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +171,18 @@ def legal_collectives(spec: BoundSpec, topology: Topology) -> tuple[tuple[str, t
     """(name, every legal way) of each collective of the spec on this machine."""
     computed = as_computed(spec)
     return tuple(
-        (node.output.name, tuple(how for how in _of(type(node.operation)) if not _why(computed, node, how, topology)))
+        (
+            node.output.name,
+            tuple(how for how in _ways(computed, node, topology) if not _why(computed, node, how, topology)),
+        )
         for node in computed.nodes
         if isinstance(node.operation, COLLECTIVES)
     )
+
+
+def _ways(spec: BoundSpec, node: BoundNode, topology: Topology) -> tuple[Collective, ...]:
+    """Those that no rule of fields forbids; of states, those that are worth trying."""
+    return merges(node, topology) if isinstance(node.operation, Merged) else _of(type(node.operation))
 
 
 def _why(spec: BoundSpec, node: BoundNode, how: Collective, topology: Topology) -> str:
@@ -205,13 +215,20 @@ def collective_fields(operation: type, how: Collective) -> dict[AnyField, object
     """Values of the fields that are choices here. What exchanges carry out has no mover: each of them has its own."""
     if operation is SendRecv:
         return {}
+    if operation is Merged:
+        return {field: value for field, value in _all_fields(how).items() if field in _OF_STATES}
     idle = {
         fields.SHOTS: how.by_library or operation is not AllReduce,
         fields.PROTOCOL: how.by_library,
         fields.LANDING: not how.by_chunks or how.shots == 1,
         fields.ADDER: operation is not ReduceTokens,
+        fields.SPLITS: True,
+        fields.FOLD: True,
     }
     return {field: value for field, value in _all_fields(how).items() if not idle.get(field, False)}
+
+
+_OF_STATES = (fields.PROTOCOL, fields.MOVER, fields.SPLITS, fields.FOLD)
 
 
 def fits(operation: type, name: str, how: Collective, pins: Pins) -> bool:
@@ -234,7 +251,8 @@ def why_none_fits(spec: BoundSpec, topology: Topology, pins: Pins) -> str:
         operation, name = type(node.operation), node.output.name
         if not isinstance(node.operation, COLLECTIVES):
             continue
-        asked = [how for how in _every() if _agree(_all_fields(how), name, pins)]
+        every = merges(node, topology) if operation is Merged else _every()
+        asked = [how for how in every if _agree(_all_fields(how), name, pins)]
         reasons = [_broken(operation, how) or _why(computed, node, how, topology) for how in asked]
         if asked and all(reasons):
             of_fields = {reason for _, reason in FIELD_RULES}
@@ -250,6 +268,8 @@ def _all_fields(how: Collective) -> dict[AnyField, object]:
         fields.PROTOCOL: how.protocol,
         fields.LANDING: how.landing,
         fields.ADDER: how.adder,
+        fields.SPLITS: how.splits,
+        fields.FOLD: how.tile,
         **mover,
     }
 

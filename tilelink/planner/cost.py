@@ -14,7 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListPlaces, ListRows, PacketCollective, SortRows
+from tilelink.ir.calls import (
+    LibraryCollective,
+    LibraryGemm,
+    ListPlaces,
+    ListRows,
+    PacketCollective,
+    SortRows,
+    StateMerge,
+)
 from tilelink.ir.movers import Issuer
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -39,6 +47,7 @@ from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.library_cost import LibraryMatmul, library_matmul
 from tilelink.planner.links import LIST_US, SIGNAL_COPY_US, index_us, library_us, packets_us, places_us, queue_us
 from tilelink.planner.loop import Index, Times, last_ends
+from tilelink.planner.states import states_us
 from tilelink.planner.tile_run import TileLoop, in_two_parts, run_tiles, tile_loop
 from tilelink.planner.tile_work import programs_of
 from tilelink.planner.transfers import Transfers
@@ -229,6 +238,8 @@ class Model:
                 return library_us(self.topology, function, max(self._bytes(out), self._bytes(operand)))
             case PacketCollective(packets=packets, shots=shots, within=within, beside=beside):
                 return packets_us(self.topology, packets, shots, within=within, beside=beside)
+            case StateMerge(operands=operands):
+                return states_us(launch, self.parts.buffer(operands[0]).dtype, self.topology)
             case LibraryGemm(out=out):
                 return self.gpu.kernel_launch_us + self.gemms[out.buffer].total_us
             case Kernel(name, compute=role, joined=joined):

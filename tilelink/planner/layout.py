@@ -252,6 +252,10 @@ def make_buffers(problem: Problem, exchanges: Mapping[str, Exchange]) -> tuple[B
         if relation.library or relation.name in exchanges:
             for buffer in _sent(problem, relation, exchanges.get(relation.name)):
                 buffers.setdefault(buffer.name, buffer)
+    for merging in graph.merges:
+        add(merging.name, Memory.LOCAL)
+        for name in merging.reads:
+            add(name, Memory.LOCAL)
     for op in graph.ops():
         index = problem.structure.maker(op.name)
         if any(reader != index for reader in problem.structure.readers(op.name)):

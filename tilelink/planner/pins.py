@@ -38,7 +38,7 @@ from tilelink.planner.space import structures
 from tilelink.planner.structure import Structure
 from topologies.topology import Topology
 
-_ANY_NUMBER = (fields.GROUP, fields.SLOTS, fields.CONSUMERS)
+_ANY_NUMBER = (fields.GROUP, fields.SLOTS, fields.CONSUMERS, fields.SPLITS)
 _LISTED = 12  # values of a pin, in a message about several
 
 
@@ -181,6 +181,8 @@ def _has_meaning(space: Space, pin: Pin, value: object, topology: Topology) -> b
     """Whether a value that the search does not try is legal, as `_patterns` says."""
     name, which = pin
     match value:
+        case TileShape() if which is fields.FOLD:
+            return value.k in {one.k for one in space.names[pin] if isinstance(one, TileShape)}
         case TileShape():
             return value.k >= SMALLEST_DOT if name in space.matmuls else value.k == 0
         case ChunkMover():

@@ -18,7 +18,7 @@ from tilelink.ir.enums import Protocol
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.slices import as_carried_out
-from tilelink.ir.spec import AllGather, BoundSpec, Matmul
+from tilelink.ir.spec import AllGather, BoundSpec, Matmul, Merged
 from tilelink.planner import fields
 from tilelink.planner.choices import (
     REUSED,
@@ -139,6 +139,10 @@ def _readers_of_columns(spec: BoundSpec) -> set[str]:
 def _tried(operation: type, name: str, legal: tuple[Collective, ...], pins: Pins) -> list[Collective]:
     """Ways to carry out a collective that have the fields that are pinned; some only if they are asked for."""
     reuses, found = pinned(pins, "", fields.OUTPUTS) is True, []
+    if operation is Merged:
+        splits, tile = pinned(pins, name, fields.SPLITS), pinned(pins, name, fields.FOLD)
+        every = (replace(how, splits=splits or how.splits, tile=tile or how.tile) for how in legal)
+        legal = tuple(dict.fromkeys(every))
     for how in legal:
         asked = _left_out(how, legal, gathers=operation is AllGather, reuses=reuses)
         if fits(operation, name, how, pins) and all(pinned(pins, name, field) is not None for field in asked):
@@ -154,7 +158,7 @@ def _left_out(how: Collective, legal: tuple[Collective, ...], *, gathers: bool, 
         return (fields.SHOTS, fields.PROTOCOL)
     if how.in_tiles and gathers:  # one launch takes longer than two, unless the L2 still has the weights (one H200)
         return (fields.MOVER, fields.PROTOCOL)
-    if how.protocol is Protocol.LL and replace(how, protocol=Protocol.LAMPORT) in legal:
+    if how.protocol is Protocol.LL and how.tile is None and replace(how, protocol=Protocol.LAMPORT) in legal:
         return (fields.PROTOCOL,)  # its packets take as long as those of Lamport and carry half as much (one H200)
     return ()
 

@@ -87,7 +87,8 @@ class Structure:
         """Whether the plain tensor is needed after its maker: by the user, by other groups, or as source of a SHIFT."""
         shifted = any(r.source == value and r.kind is Kind.SHIFT for r in self.graph.relations())
         others = any(reader != self.maker(value) for reader in self.readers(value))
-        return value in self.graph.outputs or others or shifted
+        merged = any(value in one.reads for one in self.graph.merges)
+        return value in self.graph.outputs or others or shifted or merged
 
     def in_place(self, relation: Relation) -> bool:
         """Whether peers put their parts straight into an output, which the caller reads after the call."""

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, ListPlaces, ListRows, PacketCollective, SortRows
+from tilelink.ir.calls import (
+    LibraryCollective,
+    LibraryGemm,
+    ListPlaces,
+    ListRows,
+    PacketCollective,
+    SortRows,
+    StateMerge,
+)
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -54,6 +62,8 @@ def name_of(launch: Launch) -> str:
             return f"{function} of {out} by the library"
         case PacketCollective(out=out):
             return f"packets of {out} to and from peers"
+        case StateMerge(out=out):
+            return f"states of {out}, and their merge"
         case SortRows(routed):
             return f"rows of each expert of {routed.name}"
         case ListRows(sent):

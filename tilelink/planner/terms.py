@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective
+from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective, StateMerge
 from tilelink.ir.enums import Choice
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -335,7 +335,7 @@ def _part(launch: Launch) -> Part:
     match launch:
         case AwaitPeers() | TellPlace() | Begin():
             return Part.CALL
-        case LibraryCollective() | PacketCollective():
+        case LibraryCollective() | PacketCollective() | StateMerge():
             return Part.COLLECTIVE
         case _:
             return Part.LAUNCH

@@ -18,6 +18,7 @@ from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
 from tilelink.schedule.index import Index, Number, rank, tables_in
 from tilelink.schedule.memory import Access, Buffer, Memory, Region
+from tilelink.schedule.merging import merge_of
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import CopyEngine, Launch, Phase, PingPong, Prefetch, Role, Schedule, Sms, Who
 from tilelink.schedule.steps import Call, Compute, For, Load, Step, Wait
@@ -150,12 +151,18 @@ def _seen_early(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
 
 
 def _sent_once(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
-    buffers = {one.name: one for one in schedule.buffers if one.protocol is not Protocol.SIMPLE}
+    # packets that say the number of the call are not emptied, and may be sent twice in it
+    buffers = {one.name: one for one in schedule.buffers if one.protocol is Protocol.LAMPORT}
+    every = {one.name: one for one in schedule.buffers}
     for _, role, phase in phases(schedule):
         warps = role.engine.warps if isinstance(role.engine, Sms) else 1
+        merged = [merge for one in steps_in(phase.body) if isinstance(one, For) and (merge := merge_of(one, every))]
+        together = {one.means.buffer: one.most for one in merged}  # packets of states that are taken at once
         for step in steps_in(phase.body):
             for buffer, region in ((buffers.get(one.buffer), one) for one in (*read(step), *written(step))):
-                if buffer is not None and warps > 1 and (packets := _packets_of(buffer, region)) < WARP * warps:
+                times = together.get(region.buffer, 1) if region in read(step) else 1
+                packets = times * _packets_of(buffer, region) if buffer is not None else 0
+                if buffer is not None and warps > 1 and packets < WARP * warps:
                     fact = f"{packets} packets for the {WARP * warps} threads of {warps} warps"
                     yield Broken(f"role {role.name}, {in_a_line(step)}", fact)
 

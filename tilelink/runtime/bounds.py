@@ -13,9 +13,11 @@ from dataclasses import replace
 
 import torch
 
+from lowering.entry import states_of
 from lowering.selfcheck.attention import attention_of
 from lowering.selfcheck.near import Near
 from lowering.selfcheck.routed import combined, dispatched, grouped, routing_of
+from lowering.selfcheck.states import decoded, merged_states
 from tilelink.ir.dtype import DTYPES
 from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import (
@@ -25,10 +27,12 @@ from tilelink.ir.spec import (
     BoundNode,
     BoundSpec,
     Combine,
+    DecodeAttention,
     Dispatch,
     Elementwise,
     GroupedMatmul,
     Matmul,
+    MergeStates,
     ReduceScatter,
     Route,
     SendRecv,
@@ -46,7 +50,7 @@ def near_values(
     spec: BoundSpec, ranks: Parts, library: Collection[str], wanted: Collection[str] = ()
 ) -> dict[str, list[Near]]:
     """Values of `spec` on whole tensors, those that are `wanted`, or all: of a Partial value the summand of each rank, else
-    a list of one. `library` names those that libraries compute.
+    a list of one. States are merged where they are made, a list of one, too. `library` names those that libraries compute.
 
     Raises NoReference and ReferenceFailed for tile ops of the user's.
     """
@@ -88,9 +92,22 @@ def _node(spec: BoundSpec, node: BoundNode, operands: list[list[Near]], library:
         case Slice(dim, start, stop):
             return [near.narrow(dim, start, stop - start) for near in operands[0]]
         case ReduceScatter() | AllReduce():
+            split = None if node.inputs[0] in states_of(spec) else split
             return [Near.sum(operands[0], split).rounded(dtype)]
+        case DecodeAttention() as how:
+            return [_decoded(how, node, [near for (near,) in operands], dtype, spec.num_ranks).rounded(dtype)]
+        case MergeStates(base2):
+            means, logs = operands
+            return [merged_states(means, logs, base2).rounded(dtype)]
         case _:
             return [_local(spec, node, each, split).rounded(dtype) for each in _each(spec, node, operands)]
+
+
+def _decoded(how: DecodeAttention, node: BoundNode, operands: list[Near], dtype: torch.dtype, ranks: int) -> Near:
+    assert isinstance(how.scale, float), "bound"
+    given = dict(zip(how.named(node.inputs), operands, strict=True))
+    tensors = given["q"], given["k"], given["v"], given.get("lengths"), given.get("pages")
+    return decoded(*tensors, dtype, window=how.window, soft_cap=how.soft_cap, scale=how.scale, ranks=ranks)
 
 
 def _each(spec: BoundSpec, node: BoundNode, operands: list[list[Near]]) -> list[list[Near]]:

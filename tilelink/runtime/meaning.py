@@ -8,6 +8,7 @@ and an elementwise function has a `meaning` beside the texts that are printed: a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -23,10 +24,13 @@ from tilelink.ir.spec import (
     BoundNode,
     BoundSpec,
     Combine,
+    DecodeAttention,
     Dispatch,
     Elementwise,
     GroupedMatmul,
     Matmul,
+    Merged,
+    MergeStates,
     ReduceScatter,
     Return,
     Route,
@@ -39,10 +43,14 @@ from tilelink.ir.user_reference import in_float64, reference_of
 
 
 def whole_inputs(spec: BoundSpec, ranks: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """The inputs as global tensors in float64, from the local parts of each rank, in the order of the ranks."""
-    return {
-        value.name: _whole(value.placement, [parts[value.name].double() for parts in ranks]) for value in spec.inputs
-    }
+    """The inputs as global tensors in float64, from the local parts of each rank, in the order of the ranks. States are no
+    summands: those of all ranks are kept, with the ranks in front."""
+    states = {name for node in spec.nodes if isinstance(node.operation, MergeStates) for name in node.inputs}
+    found = {}
+    for value in spec.inputs:
+        parts = [held[value.name].double() for held in ranks]
+        found[value.name] = torch.stack(parts) if value.name in states else _whole(value.placement, parts)
+    return found
 
 
 def _whole(placement: Placement, parts: list[torch.Tensor]) -> torch.Tensor:
@@ -91,7 +99,11 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             return (counted * torch.where(there, weights, 0)[..., None]).sum(1)
         case Attention() as how:
             return _attention(how, spec.num_ranks, *operands)
-        case Attend():
+        case DecodeAttention() as how:
+            return _decode(how, spec.num_ranks, *operands)
+        case MergeStates(base2):
+            return _merged(2.0 if base2 else math.e, *operands)
+        case Attend() | Merged():
             raise AssertionError("it is of matrices")
         case AllGather() | ReduceScatter() | AllReduce() | Return():
             return operands[0]  # the same tensor, placed otherwise
@@ -140,6 +152,42 @@ def _attention(how: Attention, ranks: int, q: torch.Tensor, k: torch.Tensor, v: 
             weights = torch.where(seen, scores, -torch.inf).softmax(1)
             out[b, :, head] = weights @ v[b, :, head // shared]
     return out
+
+
+def _decode(
+    how: DecodeAttention, ranks: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *more: torch.Tensor
+) -> torch.Tensor:
+    """Sequence by sequence: the tokens that are seen, wherever they lie, and the mean of their values by softmax."""
+    given = dict(zip(["lengths"] * how.lengths + ["pages"] * how.pages, more, strict=True))
+    tokens = k.shape[1] * (given["pages"].shape[1] if how.pages else 1)
+    shared = q.shape[1] // k.shape[2]
+    out = torch.zeros_like(q)
+    for b in range(len(q)):
+        length = max(0, min(tokens, int(given["lengths"][b]))) if how.lengths else tokens
+        token = torch.arange(length)
+        token = token[token >= length - how.window] if how.window else token
+        if not len(token):
+            continue
+        if how.pages:
+            in_a_row = given["pages"][b].view(ranks, -1) + torch.arange(ranks).unsqueeze(1) * (len(k) // ranks)
+            page, slot = in_a_row.flatten()[token // k.shape[1]].long(), token % k.shape[1]
+            keys, values = k[page, slot], v[page, slot]
+        else:
+            keys, values = k[b, token], v[b, token]
+        for head in range(q.shape[1]):
+            scores = keys[:, head // shared] @ q[b, head] * how.scale
+            if how.soft_cap:
+                scores = how.soft_cap * torch.tanh(scores / how.soft_cap)
+            out[b, head] = scores.softmax(0) @ values[:, head // shared]
+    return out
+
+
+def _merged(base: float, means: torch.Tensor, logs: torch.Tensor) -> torch.Tensor:
+    """The mean of means by weight. Ranks that have seen nothing have none, and neither has a mean that nobody has seen."""
+    there = logs > -torch.inf
+    weights = torch.where(there, base ** (logs - logs.max(0).values), 0)
+    terms = weights.unsqueeze(3) * torch.where(there.unsqueeze(3), means, 0)
+    return terms.sum(0) / torch.where(there.any(0), weights.sum(0), 1).unsqueeze(2)
 
 
 def _constant(number: object) -> list[float]:

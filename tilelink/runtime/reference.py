@@ -8,10 +8,11 @@ from typing import Protocol
 
 import torch
 
-from lowering.entry import experts_of, input_scales
+from lowering.entry import experts_of, input_scales, lengths_of, logs_of, pages_of
 from lowering.selfcheck.routed import random_ids
+from lowering.selfcheck.states import random_lengths, random_logs, random_pages
 from tilelink.ir.placement import Partial, Replicate, Shard
-from tilelink.ir.spec import BoundSpec
+from tilelink.ir.spec import BoundSpec, BoundValue
 from tilelink.runtime.bounds import TORCH_DTYPES
 from tilelink.runtime.meaning import cut, evaluate, whole_inputs
 from tilelink.threads import one_thread
@@ -29,12 +30,11 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     ranks: list[dict[str, torch.Tensor]] = [{} for _ in range(spec.num_ranks)]
     scales = input_scales(spec)
-    experts = experts_of(spec)
     for value in spec.inputs:
-        if value.name in experts:
-            ids = random_ids(value.shape, experts[value.name], seed, "cpu")
-            for rank, parts in enumerate(ranks):
-                parts[value.name] = cut(ids, value.placement, rank, spec.num_ranks).clone()
+        for rank, parts in enumerate(ranks):
+            if (found := not_normal(spec, value, rank, seed, "cpu")) is not None:
+                parts[value.name] = found
+        if value.name in ranks[0]:
             continue
         scale = scales[value.name]
         dtype = TORCH_DTYPES[value.dtype]
@@ -49,6 +49,19 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
                 case Partial():
                     parts[value.name] = (torch.randn(value.shape, generator=generator) * scale).to(dtype)
     return ranks
+
+
+def not_normal(spec: BoundSpec, value: BoundValue, rank: int, seed: int, device: str) -> torch.Tensor | None:
+    """What a rank has of an input that is not made of normal numbers: experts, lengths, pages, logarithms; None for others."""
+    name = value.name
+    if name in (experts := experts_of(spec)):
+        ids = random_ids(value.shape, experts[name], seed, device)
+        return cut(ids, value.placement, rank, spec.num_ranks).clone()
+    if name in (lengths := lengths_of(spec)):
+        return random_lengths(value.shape, lengths[name], seed, device)
+    if name in (pages := pages_of(spec)):
+        return random_pages(value.local, pages[name], seed + 5 * rank, device)
+    return random_logs(value.shape, seed + 5 * rank, device) if name in logs_of(spec) else None
 
 
 def expected(spec: BoundSpec, ranks: list[dict[str, torch.Tensor]]) -> list[tuple[torch.Tensor, ...]]:

@@ -100,7 +100,11 @@ LIST_PLACES = "list_places"  # that of rows which go to places at ranks: tables 
 INDEX_PROGRAMS = (SORT_ROWS, LIST_ROWS, LIST_PLACES)
 
 
-FOLDS = ("attend", "attend_some")  # ops that take a tile of keys with its values into a state; the second one masks
+FOLDS = (
+    "attend",
+    "attend_some",
+    "attend_between",
+)  # ops that take keys with their values into a state; the last ones mask
 
 
 class Order(Choice):

@@ -40,6 +40,7 @@ class ReduceScatter(Op):
 
     word: ClassVar[str] = "reduce_scatter"
     suffix: ClassVar[str] = "_sum"
+    most_dims: ClassVar[int] = 3  # of states
     dim: int
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
@@ -60,6 +61,7 @@ class AllReduce(Op):
 
     word: ClassVar[str] = "all_reduce"
     suffix: ClassVar[str] = "_sum"
+    most_dims: ClassVar[int] = 3  # of states
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         (value,) = operands

@@ -19,7 +19,9 @@ from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access
 from tilelink.proof.contents.memory import Memory as Cells
 from tilelink.proof.contents.routed import in_order_of_tables
 from tilelink.proof.contents.run import Run
+from tilelink.proof.contents.shares import with_shares_of_tokens
 from tilelink.proof.contents.splits import with_shares
+from tilelink.proof.contents.states import with_logs_in_base_2
 from tilelink.proof.contents.tables import wrong_tables
 from tilelink.proof.contents.tile import Tile
 from tilelink.proof.contents.trace import Block, Done, traced, where
@@ -42,6 +44,10 @@ def contents(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
     Refuted for what has no meaning."""
     schedule, spec = instantiated(schedule), as_computed(spec)
     if wrong := list(wrong_tables(schedule, spec)):
+        yield from wrong
+        return
+    schedule, spec, wrong = with_shares_of_tokens(schedule, with_logs_in_base_2(spec))
+    if wrong:
         yield from wrong
         return
     schedule, spec = with_shares(*in_order_of_tables(schedule, spec))

@@ -8,16 +8,18 @@ from dataclasses import replace
 import numpy as np
 
 from tilelink.ir.spec import BoundNode
+from tilelink.proof.contents import states
 from tilelink.proof.contents.folds import attended, folded
 from tilelink.proof.contents.tile import (
     ANY_RANK,
-    Folded,
     Full,
     Held,
+    MergedStates,
     Nothing,
     Place,
     Product,
     Row,
+    Share,
     Summands,
     Term,
     Tile,
@@ -45,8 +47,10 @@ class Making:
             return (Full(float(str(done.operands[0])), done.shape),)
         if step.op in FOLDS:
             return folded(done, held, ranks)
+        if step.op in states.OPS:
+            return states.made_of_states(self.values, done, step.op, held, ranks)
         if step.op == "attended":
-            return (attended(self.values, [held.get(str(one), Nothing()) for one in done.operands], ranks),)
+            return (self._attended([held.get(str(one), Nothing()) for one in done.operands], ranks),)
         if step.op == "own_place":
             return (Place(str(step.operands[0]), ranks),)
         if step.op in self.users:
@@ -71,10 +75,19 @@ class Making:
             value = one if isinstance(one, str | float) else self.value(one, ranks)
             if isinstance(value, Nothing):
                 return (value,) * len(step.results)
-            if isinstance(value, Zero | Full | Product | Summands | Weighted | Folded | Place):
+            if not isinstance(value, Tile | str | float):
                 raise Mismatch("it has no value yet")
             tiles.append(value)
         return self._of_tiles(step, tiles, ranks)
+
+    def _attended(self, state: Sequence[Held], ranks: Ints) -> Held:
+        """The mean that a state has: of a share, of the states of all ranks, or of all keys."""
+        total, weight = state
+        if isinstance(total, Share):
+            return states.mean_of_share(total, weight, ranks)
+        if isinstance(total, MergedStates):
+            return states.mean_of_all(self.values, total, weight, ranks)
+        return attended(self.values, state, ranks)
 
     def _of_tiles(self, step: Compute, tiles: Sequence[Tile | str | float], ranks: Ints) -> tuple[Held, ...]:
         first = tiles[0]

@@ -64,3 +64,30 @@ class CombineChoices(_OfProof):
     @property
     def word(self) -> str:
         return "combine"
+
+
+@dataclass(frozen=True, slots=True)
+class MeansOfShares(_OfProof):
+    """[splits, B, Q, D]: of each share of the tokens of a rank the means of values by weight."""
+
+    @property
+    def word(self) -> str:
+        return "means of shares"
+
+
+@dataclass(frozen=True, slots=True)
+class LogsOfShares(_OfProof):
+    """[splits, B, Q]: of each share the logarithms, of base 2, of the sums of the weights."""
+
+    @property
+    def word(self) -> str:
+        return "logarithms of shares"
+
+
+@dataclass(frozen=True, slots=True)
+class InBase2(_OfProof):
+    """Logarithms of base e as those of base 2."""
+
+    @property
+    def word(self) -> str:
+        return "logarithms of base 2"

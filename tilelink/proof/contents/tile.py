@@ -213,6 +213,33 @@ class Folded:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """One of the three tiles of the state of a share of the own tokens, number `split`, for `queries` of the merge `out`."""
+
+    which: int
+    out: str
+    queries: Tile
+    split: Ints
+
+    def at(self, lanes: Ints) -> Share:
+        return replace(self, queries=self.queries.at(lanes), split=self.split[lanes])
+
+
+@dataclass(frozen=True, slots=True)
+class MergedStates:
+    """One of the three tiles of a merge of states, for the elements at `place` of all of `out`: how often each state, a row for
+    each lane, in the order of ranks and shares."""
+
+    which: int
+    out: str
+    place: Tile
+    times: NDArray[np.int16]
+
+    def at(self, lanes: Ints) -> MergedStates:
+        return replace(self, place=self.place.at(lanes), times=self.times[lanes])
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """The number of the place in which a buffer of a rank lies."""
 
@@ -233,7 +260,7 @@ class Nothing:
         return self
 
 
-Held = Tile | Zero | Full | Product | Summands | Weighted | Folded | Place | Nothing
+Held = Tile | Zero | Full | Product | Summands | Weighted | Folded | Share | MergedStates | Place | Nothing
 
 
 def merged(where: Flags, there: Held, elsewhere: Held) -> Held:

@@ -1,0 +1,186 @@
+"""States that ranks merge: how many programs share the tokens of a sequence, tiles, and the time that follows.
+
+A split of the tokens of each tile of heads is one position of the programs. If all positions are on their way at once, a call
+takes what the bytes of keys and values take, a start, and one exchange of packets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from tilelink.ir.calls import StateMerge
+from tilelink.ir.collective import Collective
+from tilelink.ir.enums import PACKET_BYTES, WARP, Protocol
+from tilelink.ir.graph import Merging
+from tilelink.ir.movers import OwnKernel
+from tilelink.ir.nodes import TileShape
+from tilelink.ir.spec import DTYPE_BYTES, BoundNode, DecodeAttention, Merged
+from tilelink.planner.links import PACKET_SHARE, num_links
+from topologies.topology import Gpu, Topology
+
+SMALLEST_ROWS, _MOST_ROWS = 16, 64  # of a tile of heads, as `tl.dot` takes them
+_STATE_BYTES = 4  # of an element, in fp32
+_TRIED = 3  # the best ones by the model, of each protocol
+_RESERVED = 6 << 10  # bytes of shared memory beside keys and values: scores, and what sums over warps take
+_GIVEN_ROWS = 16  # heads of a tile of states that are given
+# tokens, warps, stages, programs an SM
+_FOLDS = (
+    *((64, 4, 4, 1), (64, 4, 3, 2), (64, 4, 2, 3), (128, 4, 3, 1), (128, 4, 2, 2), (32, 4, 4, 3), (32, 4, 3, 4)),
+    *((32, 4, 2, 2), (32, 4, 2, 1), (16, 4, 2, 1)),  # of little shared memory
+)
+_MEMORY_SHARE = 1.03  # of a device copy's rate, loads alone reach (2 x H200, 8 MB to 1 GB of keys and values)
+_SM_SHARE = 1.3  # of its part of the memory's rate, an SM gets where others rest
+_LOADS_US = 2.2  # until the first keys are there, and from the last ones to a state
+_MERGE_US = 2.0  # until states have been polled and merged
+_ROUND_US = 0.7  # another position of a program
+_LEAST_MERGED = 256  # elements of a result that a program merges at least
+
+
+def merges(node: BoundNode, topology: Topology) -> tuple[Collective, ...]:
+    """Ways to merge the states of a node, by the model the best ones."""
+    assert isinstance(node.operation, Merged)
+    return _merges(node.operation, node.output.dtype, node.output.local, topology)
+
+
+@lru_cache(64)
+def _merges(how: Merged, dtype: str, own: tuple[int, ...], topology: Topology) -> tuple[Collective, ...]:
+    found, shape = list[Collective](), _shape(how, own, topology.num_ranks)
+    tried, merging = list(_tried(how, dtype, shape, topology.gpu)), Merging("", how, (), "")
+    for protocol in (Protocol.LAMPORT, Protocol.LL):
+        ways = [Collective(OwnKernel(), protocol, splits=splits, tile=tile) for tile, splits in tried]
+        ways = [one for one in ways if not why_no_merge(merging, one, dtype, own, topology)]
+        timed = sorted(ways, key=lambda one: states_us(state_merge(merging, one, topology, own), dtype, topology))
+        found += timed[:_TRIED]
+    return tuple(found)
+
+
+def _shape(how: Merged, local: tuple[int, ...], ranks: int) -> tuple[int, int, int]:
+    """Of the states, from the part of the result that a rank has."""
+    whole = list(local)
+    if how.dim is not None:
+        whole[how.dim] *= ranks
+    sequences, heads, width = whole
+    return sequences, heads, width
+
+
+def _tried(how: Merged, dtype: str, shape: tuple[int, int, int], gpu: Gpu) -> Iterator[tuple[TileShape, int]]:
+    sequences, heads, width = shape
+    if not how.keys:
+        yield TileShape(_GIVEN_ROWS, width, 0, 4, 1, 2), 1
+        return
+    rows = heads_of_tile(heads // how.keys)
+    for block, warps, stages, per_sm in _FOLDS:
+        tile = TileShape(rows, block, width, warps, stages, per_sm)
+        if why_no_fold(tile, dtype, gpu):
+            continue
+        slots, blocks = gpu.num_sms * per_sm, -(-how.tokens // block)
+        tiles = sequences * how.keys * -(-heads // how.keys // rows)
+        whole = max(1, slots // tiles)  # all are on their way at once
+        for splits in dict.fromkeys((whole, max(1, whole // 2), whole + 1, 1)):
+            if splits <= blocks:
+                yield tile, splits
+
+
+def heads_of_tile(shared: int) -> int:
+    """Rows of a tile for so many heads that share keys, which are read once for all of them."""
+    return min(_MOST_ROWS, max(SMALLEST_ROWS, 1 << (shared - 1).bit_length()))
+
+
+def why_no_fold(tile: TileShape, dtype: str, gpu: Gpu) -> str:
+    """Why a program cannot fold tiles of this shape, or nothing."""
+    shared = 2 * tile.stages * tile.n * tile.k * DTYPE_BYTES[dtype] + _RESERVED
+    if tile.per_sm * shared > gpu.shared_bytes_per_sm:
+        many = f" for each of {tile.per_sm} programs" if tile.per_sm > 1 else ""
+        return (
+            f"keys and values of {tile.stages} tiles take {shared:,} bytes of shared memory{many}, which an SM has not"
+        )
+    return ""
+
+
+def _whole(extent: int) -> int:
+    """Of registers for so many elements."""
+    return 1 << (extent - 1).bit_length()
+
+
+def why_no_merge(merging: Merging, by: Collective, dtype: str, shape: tuple[int, ...], topology: Topology) -> str:
+    """Why a merge cannot be carried out so, or nothing."""
+    assert by.tile is not None, "a merge has a tile"
+    how = merging.operation
+    launch = state_merge(merging, by, topology, shape)
+    rows, cols = launch.merged_tile(topology.num_ranks, dtype)
+    states = 1 << (topology.num_ranks * launch.splits - 1).bit_length()
+    packets = min(states * rows * cols, _whole(launch.rows) * launch.shape[2]) // launch.in_packet(dtype)
+    if by.protocol is Protocol.LAMPORT and packets < launch.warps * WARP:
+        threads = launch.warps * WARP
+        return f"tiles of {merging.name} have {packets} packets for {threads} threads, of which each empties its own"
+    if not how.keys:
+        return "" if by.splits == 1 else f"{merging.name} merges states that are given, which have one split"
+    blocks = -(-how.tokens // by.tile.n)
+    if by.splits > blocks:
+        return f"{how.tokens:,} tokens are {blocks} tiles of {by.tile.n}, and {by.splits} programs cannot share them"
+    if by.tile.m < min(_MOST_ROWS, SMALLEST_ROWS):
+        return f"a tile has {SMALLEST_ROWS} heads at least"
+    return why_no_fold(by.tile, dtype, topology.gpu)
+
+
+def state_merge(merging: Merging, collective: Collective, topology: Topology, shape: tuple[int, ...]) -> StateMerge:
+    """The launch that makes `merging`, of whose result a rank has `shape`."""
+    how = merging.operation
+    return merge_of(merging.name, how, merging.reads, _shape(how, shape, topology.num_ranks), collective, topology)
+
+
+def merge_of(
+    out: str, how: Merged, reads: tuple[str, ...], shape: tuple[int, int, int], by: Collective, topology: Topology
+) -> StateMerge:
+    tile = by.tile
+    assert tile is not None, "a merge has a tile"
+    rows, block, warps = tile.m, tile.n, tile.warps
+    if not how.keys:
+        rows, block = _given_rows(how, shape, tile.m, topology.num_ranks), 0
+        warps = max(1, min(warps, rows * shape[2] // (4 * WARP)))  # a thread has some elements
+    found = StateMerge(out, how, reads, shape, by.protocol, by.splits, rows, block, 1, warps, tile.stages, tile.per_sm)
+    own = math.prod(shape) // (1 if how.dim is None else topology.num_ranks)
+    wanted = max(found.tiles * found.splits, own // _LEAST_MERGED)
+    sms = topology.gpu.num_sms
+    programs = max(1, min(sms * tile.per_sm, wanted))
+    return replace(found, programs=programs, per_sm=1 if programs <= sms else tile.per_sm)  # alone, each has an SM
+
+
+def _given_rows(how: Merged, shape: tuple[int, int, int], most: int, ranks: int) -> int:
+    """Heads of a tile of given states: a power of two that divides those of a rank."""
+    heads = shape[1] // ranks if how.dim == 1 else shape[1]
+    return math.gcd(heads, most)
+
+
+def states_us(launch: StateMerge, dtype: str, topology: Topology) -> float:
+    """What a merge takes, with its launch: keys and values from memory, round by round of the programs; states as packets."""
+    gpu, how, ranks = topology.gpu, launch.how, topology.num_ranks
+    sequences, heads, width = launch.shape
+    rate = _MEMORY_SHARE * gpu.memory_gb_per_s * 1e3  # bytes a microsecond
+    us, positions = 0.0, launch.tiles * launch.splits
+    if isinstance(how.how, DecodeAttention):
+        blocks = -(-how.tokens // launch.block)
+        seen = -(-blocks // launch.splits) * launch.block
+        each = 2 * seen * width * DTYPE_BYTES[dtype]
+        left = positions
+        while left > 0:
+            active = min(left, launch.programs)
+            sms = min(gpu.num_sms, active)
+            us += each * active / min(rate, sms * _SM_SHARE * rate / gpu.num_sms) + _ROUND_US
+            left -= launch.programs
+            if left > 4 * launch.programs:  # all rounds but the last ones are alike
+                more = left // launch.programs - 2
+                us += more * (each * launch.programs / rate + _ROUND_US)
+                left -= more * launch.programs
+        bytes_of = _STATE_BYTES
+    else:
+        us += sequences * heads * width * DTYPE_BYTES[dtype] / rate
+        bytes_of = DTYPE_BYTES[dtype]
+    packets = launch.splits * sequences * heads * (width * bytes_of / launch.protocol.data_bytes + 1)
+    sent = packets * PACKET_BYTES * (ranks - 1) / (1 if how.dim is None else ranks)
+    link = PACKET_SHARE * topology.slowest_link_gb_per_s * num_links(topology) * 1e3
+    there = max(level.signal_us for level in topology.levels)
+    return gpu.kernel_launch_us + _LOADS_US + us + sent / link + there + _MERGE_US
