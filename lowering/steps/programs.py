@@ -26,7 +26,7 @@ from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.ranges import Range
 from tilelink.schedule.roles import Phase, Prefetch, Role, Who
-from tilelink.schedule.steps import Call, Compute, For, Load, Move, Order, Step, Store, Sync
+from tilelink.schedule.steps import FOLDS, Call, Compute, For, Load, Move, Order, Step, Store, Sync
 from tilelink.schedule.walk import read, steps_in, written
 
 BLOCK_BYTES = 32768  # per step of a copy
@@ -348,4 +348,4 @@ class Programs(Loading):
 
 
 def _multiplies(body: tuple[Step, ...]) -> bool:
-    return any(isinstance(step, Compute) and step.op == "dot" for step in steps_in(body))
+    return any(isinstance(step, Compute) and step.op in ("dot", *FOLDS) for step in steps_in(body))

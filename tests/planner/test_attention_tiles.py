@@ -46,7 +46,12 @@ def allocated(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.mark.parametrize("how", [How(), How(causal=True), How(True, 300)], ids=str)
 @pytest.mark.parametrize(
     "sizes",
-    [{"B": 1, "S": 1024, "Q": 8, "G": 4}, {"B": 1, "S": 1000, "Q": 8, "G": 4}, {"B": 4, "S": 54, "Q": 8, "G": 4}],
+    [
+        {"B": 1, "S": 1024, "Q": 8, "G": 4},
+        {"B": 1, "S": 1000, "Q": 8, "G": 4},
+        {"B": 4, "S": 54, "Q": 8, "G": 4},
+        {"B": 1, "S": 92, "Q": 32, "G": 8},  # loops over keys are of one round
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("shape", ["", *SHAPES])

@@ -82,7 +82,11 @@ def _node(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
 
 
 def _check_readers(spec: BoundSpec, node: BoundNode) -> None:
-    """A state is no tensor until it has been reduced. Raises BadAttention."""
+    """A state is no tensor until it has been reduced, and what the caller gives is one as it is. Raises BadAttention."""
+    made = [name for name in node.inputs if all(name != one.name for one in spec.inputs)]
+    if isinstance(node.operation, MergeStates) and made:
+        reason = f"{made[0]} is computed, and merge_states takes states of the caller"
+        raise BadAttention(node.line, reason=reason, legal="Both operands are parameters.")
     for reader in spec.nodes:
         if node.output.name in reader.inputs and not isinstance(reader.operation, AllReduce | ReduceScatter):
             reason = f"{reader.operation.word} takes {node.output.name}, of which ranks have a state each"
