@@ -23,6 +23,7 @@ from tilelink.ir.spec import (
     DecodeAttention,
     Dispatch,
     Elementwise,
+    Flatten,
     GroupedMatmul,
     Matmul,
     MergeStates,
@@ -75,6 +76,8 @@ def _expression(spec: BoundSpec, node: BoundNode, library: Collection[str]) -> s
     match node.operation:
         case AllGather():
             return f"{node.inputs[0]}  # gathered: the same tensor, placed otherwise"
+        case Flatten():
+            return f"{node.inputs[0]}.flattened()"
         case SendRecv(by):
             placement = node.output.placement
             assert isinstance(placement, Shard)  # only parts can move from rank to rank

@@ -44,6 +44,10 @@ class Near(NamedTuple):
         value = self.value.narrow(dim, start, length)
         return Near(value, self.error if isinstance(self.error, float) else self.error.narrow(dim, start, length))
 
+    def flattened(self) -> Near:
+        """[B, Q, D] as [B, Q * D]."""
+        return Near(self.value.flatten(1), self.error if isinstance(self.error, float) else self.error.flatten(1))
+
     def chosen(self, index: torch.Tensor | int) -> Near:
         """Some rows, or one part along the first dimension."""
         return Near(self.value[index], self.error if isinstance(self.error, float) else self.error[index])

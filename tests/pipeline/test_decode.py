@@ -15,6 +15,7 @@ from tilelink import Shard, Tensor, dims
 from tilelink.errors import AttentionPlacement, BadAttention, BadShape, IllegalPin, NoLegalSchedule
 from tilelink.ir.calls import StateMerge
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import bind
 from tilelink.planner.pins import checked_pins
 from tilelink.planner.plan import plan_with
 from tilelink.planner.terms import account_of
@@ -25,7 +26,7 @@ from tilelink.runtime.run import run_emulated
 
 _FAR = {"bf16": 0.03, "fp16": 0.004, "fp32": 2e-5}  # of means of values of size 1
 _SMALL, _LARGE = ("laptop-switch", "laptop-mesh"), ("h100-nvswitch", "a100-nvswitch", "mi300x-full-mesh")
-B, S, Q, G, D = dims("B S Q G D")
+B, S, Q, G, D, H = dims("B S Q G D H")
 
 
 def scheduled(rng: random.Random, found: Drawn) -> Schedule:
@@ -155,3 +156,66 @@ def test_a_merge_is_explained_and_its_choices_are_pins() -> None:
     assert spec.plan_for(machine, sizes, "bf16", dict(plan.choices)) == plan
     assert Schedule.from_json(plan.to_json()) == Schedule.of(plan)
     assert "states of out" in str([one.what for one in account_of(plan, machine).critical])
+
+
+@tilelink.overlap
+def layer(
+    q: Tensor(B, Q, D),  # type: ignore[valid-type]
+    k: Tensor(B, S, G, D, placement=Shard(1)),  # type: ignore[valid-type]
+    v: Tensor(B, S, G, D, placement=Shard(1)),  # type: ignore[valid-type]
+    lengths: Tensor(B, dtype="int32"),  # type: ignore[valid-type]
+    w: Tensor(Q * D, H, placement=Shard(0)),  # type: ignore[valid-type]
+) -> Tensor:
+    y = tilelink.reduce_scatter(tilelink.attention(q, k, v, lengths=lengths), dim=1)
+    return tilelink.reduce_scatter(tilelink.flatten(y) @ w, dim=0)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("target", ["triton", "triton-distributed"])
+@pytest.mark.parametrize(
+    ("ranks", "sizes", "pins"),
+    [
+        (2, {"B": 4, "S": 150, "Q": 8, "G": 2, "D": 64, "H": 96}, {}),
+        (3, {"B": 6, "S": 90, "Q": 6, "G": 3, "D": 16, "H": 48}, {"splits": "3"}),
+        (4, {"B": 8, "S": 64, "Q": 12, "G": 1, "D": 32, "H": 64}, {"out.protocol": "simple"}),
+        (2, {"B": 2, "S": 64, "Q": 2, "G": 1, "D": 16, "H": 32}, {"out.mover": "Library()", "y.protocol": "ll"}),
+    ],
+)
+def test_a_projection_follows_in_the_same_spec(
+    ranks: int, sizes: dict[str, int], pins: dict[str, str], target: str
+) -> None:
+    machine = topologies.load("laptop-switch", ranks)
+    bound = bind(layer.spec, sizes, ranks, "bf16")
+    schedule = layer.plan_for(machine, sizes, "bf16", {})
+    named = {name.replace("y.", f"{schedule.launches[0].out}."): value for name, value in pins.items()}  # type: ignore[union-attr]
+    schedule = layer.plan_for(machine, sizes, "bf16", named)
+    assert verify(schedule).proved
+    assert run_emulated(schedule, lowering.emit(schedule, target), calls=2).equal
+    run = EmulatedRun(schedule, lowering.emit(schedule, target), 1)
+    run.call()
+    run.finish()
+    ((inputs, outputs),) = run.calls
+    attended = meaning_by_definition(How(lengths=True), inputs, ranks)
+    w = torch.cat([one["w"] for one in inputs]).double()
+    exact = attended.flatten(1) @ w
+    for rank, (out,) in enumerate(outputs):
+        part = cut(exact, bound.value("out").placement, rank, ranks)
+        assert (out.double() - part).abs().max() <= 0.05
+
+
+def test_what_is_flattened_is_read_in_one_form() -> None:
+    q, keys = Tensor(B, Q, D), Tensor(B, S, G, D, placement=Shard(1))
+
+    @tilelink.overlap
+    def twice(q: q, k: keys, v: keys):  # type: ignore[no-untyped-def, valid-type]
+        y = tilelink.all_reduce(tilelink.attention(q, k, v))
+        return y, tilelink.flatten(y)
+
+    @tilelink.overlap
+    def given(q: q, k: keys, v: keys, x: q):  # type: ignore[no-untyped-def, valid-type]
+        return tilelink.all_reduce(tilelink.attention(q, k, v)), tilelink.flatten(x)
+
+    machine, sizes = topologies.load("laptop-switch", 2), {"B": 1, "S": 64, "Q": 4, "G": 2, "D": 16}
+    for spec, says in ((twice, "read as it is, too"), (given, "not what all_reduce")):
+        with pytest.raises(BadAttention, match=says):
+            spec.plan_for(machine, sizes, "bf16", {})

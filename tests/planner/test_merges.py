@@ -14,6 +14,7 @@ from tilelink.planner.fields import FOLD
 from tilelink.planner.states import why_no_fold
 
 H100 = topologies.load("h100-nvswitch", 2)
+LENGTHS = How(lengths=True)
 SIZES = {"B": 1, "S": 32768, "Q": 64, "G": 8, "D": 128}
 FOLDS = (
     "64x128/4w4s",
@@ -26,9 +27,7 @@ FOLDS = (
 )
 
 
-def planned(
-    kind: str = "heads", how: How = How(lengths=True), pins: dict[str, str] | None = None, **sizes: int
-) -> Plan:
+def planned(kind: str = "heads", how: How = LENGTHS, pins: dict[str, str] | None = None, **sizes: int) -> Plan:
     return spec_of(kind, how).plan_for(H100, SIZES | sizes, "bf16", pins or {})
 
 

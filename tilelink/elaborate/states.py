@@ -61,9 +61,8 @@ class States:
 
     @property
     def own(self) -> tuple[int, int, int]:
-        """Shape of the result on a rank."""
-        sequences, heads, width = self.schedule.buffer(self.launch.out).shape
-        return sequences, heads, width
+        """Shape of the result on a rank: sequences, heads, elements of a head."""
+        return self.launch.own(self.ranks)
 
     @property
     def count(self) -> int:
@@ -238,6 +237,13 @@ class States:
             Compute(("total",), "zeros", shape=(rows, cols)),
             For(STATE.op, self.count, body, unrolled=True),
             Compute((name,), "attended", ("total", "weight")),
-            Store(name, Region(name, (SEQUENCE, HEAD, column), (1, rows, cols))),
+            Store(name, self._result(rows, cols)),
         )
         return Phase(sequences * down * across, steps, let, title="states of all ranks, in their order")
+
+    def _result(self, rows: int, cols: int) -> Region:
+        """A tile of the result."""
+        name, column = self.launch.out, Index("column")
+        if self.launch.how.flat:
+            return Region(name, (SEQUENCE, HEAD * self.launch.shape[2] + column), (1, cols))
+        return Region(name, (SEQUENCE, HEAD, column), (1, rows, cols))

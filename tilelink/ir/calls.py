@@ -74,7 +74,7 @@ _LEAST_MERGED, _MOST_MERGED = 16, 4096  # elements of a tile of a merge: of its 
 @dataclass(frozen=True, slots=True)
 class StateMerge:
     """`out` = the merge of the states that all ranks have of `operands`, by one kernel. Its programs make the states of a rank,
-    and send each to the ranks that need it, in packets; then they merge. `shape`: sequences, heads, elements of a head.
+    and send each to the ranks that need it, in packets; then they merge.
 
     Keys and values: a state is of the `rows` heads of a tile, which share keys, and of one of `splits` shares of the own tokens,
     `block` of which are taken at once. States that are given have one split, and tiles of `rows` of their heads.
@@ -83,7 +83,6 @@ class StateMerge:
     out: str
     how: Merged
     operands: tuple[str, ...]
-    shape: tuple[int, int, int]
     protocol: Protocol
     splits: int
     rows: int
@@ -92,6 +91,11 @@ class StateMerge:
     warps: int
     stages: int
     per_sm: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Sequences, heads, elements of a head."""
+        return self.how.shape
 
     def with_numbers(self, splits: int, block: int, tokens: int) -> StateMerge:
         """The same in numbers that know their names."""
@@ -124,6 +128,8 @@ class StateMerge:
         least = max(_LEAST_MERGED, -(-threads // states))
         wanted = max(least, min(_MOST_MERGED // states, sequences * heads * width // self.programs))
         elements = 1 << (wanted - 1).bit_length()
+        if self.how.flat:  # rows are sequences
+            return 1, min(elements, width)
         return (1, elements) if elements <= width else (gcd(heads, elements // width), width)
 
     @property

@@ -55,6 +55,7 @@ from tilelink.ir.spec import (
     DecodeAttention,
     Dispatch,
     Elementwise,
+    Flatten,
     GroupedMatmul,
     Matmul,
     Merged,
@@ -153,7 +154,7 @@ class _Expansion:
             case Merged():
                 self.values[out] = GraphValue(out, node.output.local, node.output.dtype)
                 self.nodes.append(Merging(out, operation, node.inputs, node.line))
-            case Dispatch() | Attention() | DecodeAttention() | MergeStates():
+            case Dispatch() | Attention() | DecodeAttention() | MergeStates() | Flatten():
                 raise AssertionError("it is computed otherwise")
             case Attend():
                 self._attend(node, operation)

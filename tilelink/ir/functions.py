@@ -18,6 +18,7 @@ from tilelink.ir.spec import (
     DecodeAttention,
     Dispatch,
     Elementwise,
+    Flatten,
     GroupedMatmul,
     Matmul,
     MergeStates,
@@ -36,6 +37,7 @@ __all__ = [  # of `tilelink`, too
     "combine",
     "dispatch",
     "div",
+    "flatten",
     "gelu",
     "grouped_matmul",
     "matmul",
@@ -153,6 +155,15 @@ def merge_states(means: Tensor, lse: Tensor, *, base2: bool = False) -> Tensor:
     Raises BadAttention, AttentionPlacement, BadShape, IntegerOperand, NotATensor.
     """
     return record(MergeStates(base2), (means, lse), "merge_states")
+
+
+def flatten(x: Tensor) -> Tensor:
+    """`[B, Q, D] -> [B, Q * D]` of what attention of one query a sequence makes: heads side by side, for a matmul behind it. No
+    element moves.
+
+    Raises BadShape, AttentionPlacement, BadAttention, NotATensor.
+    """
+    return record(Flatten(), (x,), "flatten")
 
 
 def route(ids: Tensor, num_experts: sympy.Expr | int) -> Routing:

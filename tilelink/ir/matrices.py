@@ -24,6 +24,7 @@ from tilelink.ir.spec import (
     BoundSpec,
     BoundValue,
     DecodeAttention,
+    Flatten,
     Merged,
     MergeStates,
     ReduceScatter,
@@ -63,6 +64,9 @@ def _node(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
             return None  # who reduces it merges
         case AllReduce() | ReduceScatter() if len(node.output.shape) > _OF_ROWS:
             return _merged(spec, node)
+        case Flatten():
+            _check_flat(spec, node)
+            return None  # who merges stores it so
         case AllGather(dim) if len(node.output.shape) == _DIMS:
             return replace(node, operation=AllGather(dim // _OF_ROWS), output=_value(node.output))
         case Attention(causal, window, soft_cap, scale, zigzag):
@@ -93,6 +97,18 @@ def _check_readers(spec: BoundSpec, node: BoundNode) -> None:
             raise BadAttention(reader.line, reason=reason, legal="all_reduce or reduce_scatter it first.")
 
 
+def _check_flat(spec: BoundSpec, node: BoundNode) -> None:
+    """It is the one form in which a merge stores its result. Raises BadAttention."""
+    (name,) = node.inputs
+    made = next((one for one in spec.nodes if one.output.name == name), None)
+    if made is None or not isinstance(made.operation, AllReduce | ReduceScatter):
+        reason = f"flatten takes {name}, which is not what all_reduce or reduce_scatter makes of a state"
+        raise BadAttention(node.line, reason=reason, legal="A tensor of the caller is passed as a matrix.")
+    if name in spec.outputs or sum(name in one.inputs for one in spec.nodes) > 1:
+        reason = f"{name} is flattened, and read as it is, too"
+        raise BadAttention(node.line, reason=reason, legal="One of both: the result of flatten may be read many times.")
+
+
 def _merged(spec: BoundSpec, node: BoundNode) -> BoundNode:
     """What a reduction makes of states. Raises BadShape, BadAttention."""
     made = next((one for one in spec.nodes if one.output.name == node.inputs[0]), None)
@@ -104,13 +120,15 @@ def _merged(spec: BoundSpec, node: BoundNode) -> BoundNode:
     if dim == HEADS:
         reason = f"reduce_scatter(dim=2) of {node.inputs[0]} would cut heads"
         raise BadAttention(node.line, reason=reason, legal="dim=0, sequences or tokens, or dim=1, heads.")
-    merged = Merged(made.operation, dim)
+    sequences, heads, width = node.output.shape
+    flat = next((one for one in spec.nodes if one.inputs == (node.output.name,) and one.operation == Flatten()), None)
+    merged = Merged(made.operation, dim, (sequences, heads, width), flat is not None)
     if isinstance(made.operation, DecodeAttention):
         keys, named = spec.value(made.inputs[1]), made.operation.named(made.inputs)
         _, size, heads, _ = keys.local
         tokens, page = (spec.value(named["pages"]).local[1] * size, size) if made.operation.pages else (size, 0)
         merged = replace(merged, keys=heads, tokens=tokens, page=page)
-    return replace(node, operation=merged, inputs=made.inputs)
+    return replace(node, operation=merged, inputs=made.inputs, output=node.output if flat is None else flat.output)
 
 
 def _gathered(spec: BoundSpec, name: str) -> bool:

@@ -189,6 +189,9 @@ class Builder:
         relation = self.graph.relation(value)
         if relation is not None:
             return self._made_before(relation.source, index)
+        merged = next((one for one in self.graph.merges if one.name == value), None)
+        if merged is not None:
+            return all(self._made_before(one, index) for one in merged.reads)
         maker = self.problem.structure.maker(value)
         return maker < 0 or self.problem.host(maker) < index
 
@@ -239,10 +242,9 @@ class Builder:
             self.graph.values,
             self.problem.topology,
         )
-        shape = values[merging.name].shape
-        if fact := why_no_merge(merging, by, values[merging.reads[0]].dtype, shape, machine):
+        if fact := why_no_merge(merging, by, values[merging.reads[0]].dtype, machine):
             raise Illegal(fact)
-        self.out.append(state_merge(merging, by, machine, shape))
+        self.out.append(state_merge(merging, by, machine))
         self._after_source(merging.name)
 
     def _before_group(self, index: int) -> None:

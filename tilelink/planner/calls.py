@@ -42,6 +42,6 @@ def _merges_us(structure: Structure) -> float:
     graph, found = structure.graph, 0.0
     for one in graph.merges:
         how = dict(structure.collectives)[one.name]
-        launch = state_merge(one, how, structure.topology, graph.values[one.name].shape)
+        launch = state_merge(one, how, structure.topology)
         found += states_us(launch, graph.values[one.reads[0]].dtype, structure.topology)
     return found

@@ -17,7 +17,7 @@ from tilelink.ir.counting import packets_sent
 from tilelink.ir.enums import Protocol
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.slices import as_carried_out
+from tilelink.ir.slices import as_carried_out, as_computed
 from tilelink.ir.spec import AllGather, BoundSpec, Matmul, Merged
 from tilelink.planner import fields
 from tilelink.planner.choices import (
@@ -30,10 +30,11 @@ from tilelink.planner.choices import (
     group_fields,
     pinned,
 )
-from tilelink.planner.collectives import collective_names, collective_pins, fits, legal_collectives, operation_of
+from tilelink.planner.collectives import collective_names, collective_pins, fits, legal_collectives
 from tilelink.planner.fields import AnyField
 from tilelink.planner.group import group_ops, shareable
 from tilelink.planner.options import compute_options, exchange_options, pinned_of
+from tilelink.planner.states import merges
 from tilelink.planner.structure import Structure
 from topologies.topology import Topology
 
@@ -52,8 +53,13 @@ def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool =
 
 def ways_of(spec: BoundSpec, topology: Topology, pins: Pins) -> dict[str, list[Collective]]:
     """Of each collective the ways to carry it out."""
-    ways = legal_collectives(spec, topology)
-    return {name: _tried(operation_of(spec, name), name, legal, pins) for name, legal in ways}
+    found = {}
+    for name, legal in legal_collectives(spec, topology):
+        node = next(one for one in as_computed(spec).nodes if one.output.name == name)
+        if isinstance(node.operation, Merged):
+            legal = merges(node, topology, pinned(pins, name, fields.SPLITS), pinned(pins, name, fields.FOLD))
+        found[name] = _tried(type(node.operation), name, legal, pins)
+    return found
 
 
 def structures_of(
@@ -139,10 +145,6 @@ def _readers_of_columns(spec: BoundSpec) -> set[str]:
 def _tried(operation: type, name: str, legal: tuple[Collective, ...], pins: Pins) -> list[Collective]:
     """Ways to carry out a collective that have the fields that are pinned; some only if they are asked for."""
     reuses, found = pinned(pins, "", fields.OUTPUTS) is True, []
-    if operation is Merged:
-        splits, tile = pinned(pins, name, fields.SPLITS), pinned(pins, name, fields.FOLD)
-        every = (replace(how, splits=splits or how.splits, tile=tile or how.tile) for how in legal)
-        legal = tuple(dict.fromkeys(every))
     for how in legal:
         asked = _left_out(how, legal, gathers=operation is AllGather, reuses=reuses)
         if fits(operation, name, how, pins) and all(pinned(pins, name, field) is not None for field in asked):

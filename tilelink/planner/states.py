@@ -39,45 +39,38 @@ _ROUND_US = 0.7  # another position of a program
 _LEAST_MERGED = 256  # elements of a result that a program merges at least
 
 
-def merges(node: BoundNode, topology: Topology) -> tuple[Collective, ...]:
-    """Ways to merge the states of a node, by the model the best ones."""
+def merges(
+    node: BoundNode, topology: Topology, splits: int | None = None, tile: TileShape | None = None
+) -> tuple[Collective, ...]:
+    """Ways to merge the states of a node, by the model the best ones; with so many `splits` and this `tile`, if they are given.
+    If none of these is legal there is one that is not, of which whoever builds it knows the reason."""
     assert isinstance(node.operation, Merged)
-    return _merges(node.operation, node.output.dtype, node.output.local, topology)
+    return _merges(node.operation, node.output.dtype, topology, splits or 0, tile)
 
 
 @lru_cache(64)
-def _merges(how: Merged, dtype: str, own: tuple[int, ...], topology: Topology) -> tuple[Collective, ...]:
-    found, shape = list[Collective](), _shape(how, own, topology.num_ranks)
-    tried, merging = list(_tried(how, dtype, shape, topology.gpu)), Merging("", how, (), "")
+def _merges(how: Merged, dtype: str, topology: Topology, splits: int, tile: TileShape | None) -> tuple[Collective, ...]:
+    found, merging = list[Collective](), Merging("", how, (), "")
+    tried = [(one, splits or many) for one, many in _tried(how, dtype, topology.gpu, tile)]
     for protocol in (Protocol.LAMPORT, Protocol.LL):
-        ways = [Collective(OwnKernel(), protocol, splits=splits, tile=tile) for tile, splits in tried]
-        ways = [one for one in ways if not why_no_merge(merging, one, dtype, own, topology)]
-        timed = sorted(ways, key=lambda one: states_us(state_merge(merging, one, topology, own), dtype, topology))
-        found += timed[:_TRIED]
+        every = [Collective(OwnKernel(), protocol, splits=many, tile=one) for one, many in dict.fromkeys(tried)]
+        ways = [one for one in every if not why_no_merge(merging, one, dtype, topology)]
+        timed = sorted(ways, key=lambda one: states_us(state_merge(merging, one, topology), dtype, topology))
+        found += timed[:_TRIED] or (every[-1:] if splits or tile else [])
     return tuple(found)
 
 
-def _shape(how: Merged, local: tuple[int, ...], ranks: int) -> tuple[int, int, int]:
-    """Of the states, from the part of the result that a rank has."""
-    whole = list(local)
-    if how.dim is not None:
-        whole[how.dim] *= ranks
-    sequences, heads, width = whole
-    return sequences, heads, width
-
-
-def _tried(how: Merged, dtype: str, shape: tuple[int, int, int], gpu: Gpu) -> Iterator[tuple[TileShape, int]]:
-    sequences, heads, width = shape
+def _tried(how: Merged, dtype: str, gpu: Gpu, given: TileShape | None) -> Iterator[tuple[TileShape, int]]:
+    """Tiles with numbers of splits that are worth trying, or those of a tile that is `given`."""
+    sequences, heads, width = how.shape
     if not how.keys:
-        yield TileShape(_GIVEN_ROWS, width, 0, 4, 1, 2), 1
+        yield given or TileShape(_GIVEN_ROWS, width, 0, 4, 1, 2), 1
         return
     rows = heads_of_tile(heads // how.keys)
-    for block, warps, stages, per_sm in _FOLDS:
-        tile = TileShape(rows, block, width, warps, stages, per_sm)
-        if why_no_fold(tile, dtype, gpu):
-            continue
-        slots, blocks = gpu.num_sms * per_sm, -(-how.tokens // block)
-        tiles = sequences * how.keys * -(-heads // how.keys // rows)
+    folds = [TileShape(rows, block, width, *rest) for block, *rest in _FOLDS]
+    for tile in [given] if given else [one for one in folds if not why_no_fold(one, dtype, gpu)]:
+        slots, blocks = gpu.num_sms * tile.per_sm, -(-how.tokens // tile.n)
+        tiles = sequences * how.keys * -(-heads // how.keys // tile.m)
         whole = max(1, slots // tiles)  # all are on their way at once
         for splits in dict.fromkeys((whole, max(1, whole // 2), whole + 1, 1)):
             if splits <= blocks:
@@ -105,53 +98,46 @@ def _whole(extent: int) -> int:
     return 1 << (extent - 1).bit_length()
 
 
-def why_no_merge(merging: Merging, by: Collective, dtype: str, shape: tuple[int, ...], topology: Topology) -> str:
+def why_no_merge(merging: Merging, by: Collective, dtype: str, topology: Topology) -> str:
     """Why a merge cannot be carried out so, or nothing."""
     assert by.tile is not None, "a merge has a tile"
     how = merging.operation
-    launch = state_merge(merging, by, topology, shape)
+    if not how.keys and by.splits > 1:
+        return f"{merging.name} merges states that are given, which have one split"
+    blocks = -(-how.tokens // by.tile.n)
+    if how.keys and by.splits > blocks:
+        return f"{how.tokens:,} tokens are {blocks} tiles of {by.tile.n}, and {by.splits} programs cannot share them"
+    if how.keys and (fact := why_no_fold(by.tile, dtype, topology.gpu)):
+        return fact
+    launch = state_merge(merging, by, topology)
     rows, cols = launch.merged_tile(topology.num_ranks, dtype)
     states = 1 << (topology.num_ranks * launch.splits - 1).bit_length()
     packets = min(states * rows * cols, _whole(launch.rows) * launch.shape[2]) // launch.in_packet(dtype)
     if by.protocol is Protocol.LAMPORT and packets < launch.warps * WARP:
         threads = launch.warps * WARP
         return f"tiles of {merging.name} have {packets} packets for {threads} threads, of which each empties its own"
-    if not how.keys:
-        return "" if by.splits == 1 else f"{merging.name} merges states that are given, which have one split"
-    blocks = -(-how.tokens // by.tile.n)
-    if by.splits > blocks:
-        return f"{how.tokens:,} tokens are {blocks} tiles of {by.tile.n}, and {by.splits} programs cannot share them"
-    if by.tile.m < min(_MOST_ROWS, SMALLEST_ROWS):
-        return f"a tile has {SMALLEST_ROWS} heads at least"
-    return why_no_fold(by.tile, dtype, topology.gpu)
+    return ""
 
 
-def state_merge(merging: Merging, collective: Collective, topology: Topology, shape: tuple[int, ...]) -> StateMerge:
-    """The launch that makes `merging`, of whose result a rank has `shape`."""
-    how = merging.operation
-    return merge_of(merging.name, how, merging.reads, _shape(how, shape, topology.num_ranks), collective, topology)
-
-
-def merge_of(
-    out: str, how: Merged, reads: tuple[str, ...], shape: tuple[int, int, int], by: Collective, topology: Topology
-) -> StateMerge:
-    tile = by.tile
+def state_merge(merging: Merging, by: Collective, topology: Topology) -> StateMerge:
+    """The launch of a merge."""
+    tile, how = by.tile, merging.operation
     assert tile is not None, "a merge has a tile"
     rows, block, warps = tile.m, tile.n, tile.warps
     if not how.keys:
-        rows, block = _given_rows(how, shape, tile.m, topology.num_ranks), 0
-        warps = max(1, min(warps, rows * shape[2] // (4 * WARP)))  # a thread has some elements
-    found = StateMerge(out, how, reads, shape, by.protocol, by.splits, rows, block, 1, warps, tile.stages, tile.per_sm)
-    own = math.prod(shape) // (1 if how.dim is None else topology.num_ranks)
-    wanted = max(found.tiles * found.splits, own // _LEAST_MERGED)
+        rows, block = _given_rows(how, tile.m, topology.num_ranks), 0
+        warps = max(1, min(warps, rows * how.shape[2] // (4 * WARP)))  # a thread has some elements
+    by_programs = by.protocol, by.splits, rows, block
+    found = StateMerge(merging.name, how, merging.reads, *by_programs, 1, warps, tile.stages, tile.per_sm)
+    wanted = max(found.tiles * found.splits, math.prod(found.own(topology.num_ranks)) // _LEAST_MERGED)
     sms = topology.gpu.num_sms
     programs = max(1, min(sms * tile.per_sm, wanted))
     return replace(found, programs=programs, per_sm=1 if programs <= sms else tile.per_sm)  # alone, each has an SM
 
 
-def _given_rows(how: Merged, shape: tuple[int, int, int], most: int, ranks: int) -> int:
+def _given_rows(how: Merged, most: int, ranks: int) -> int:
     """Heads of a tile of given states: a power of two that divides those of a rank."""
-    heads = shape[1] // ranks if how.dim == 1 else shape[1]
+    heads = how.shape[1] // ranks if how.dim == 1 else how.shape[1]
     return math.gcd(heads, most)
 
 

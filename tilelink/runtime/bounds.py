@@ -30,6 +30,7 @@ from tilelink.ir.spec import (
     DecodeAttention,
     Dispatch,
     Elementwise,
+    Flatten,
     GroupedMatmul,
     Matmul,
     MergeStates,
@@ -85,6 +86,8 @@ def _node(spec: BoundSpec, node: BoundNode, operands: list[list[Near]], library:
     match node.operation:
         case AllGather():
             return operands[0]  # the same tensor, placed otherwise
+        case Flatten():
+            return [operands[0][0].flattened()]
         case SendRecv(by):
             placement = node.output.placement
             assert isinstance(placement, Shard)  # only parts can move from rank to rank

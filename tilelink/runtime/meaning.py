@@ -27,6 +27,7 @@ from tilelink.ir.spec import (
     DecodeAttention,
     Dispatch,
     Elementwise,
+    Flatten,
     GroupedMatmul,
     Matmul,
     Merged,
@@ -105,6 +106,8 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             return _merged(2.0 if base2 else math.e, *operands)
         case Attend() | Merged():
             raise AssertionError("it is of matrices")
+        case Flatten():
+            return operands[0].flatten(1)
         case AllGather() | ReduceScatter() | AllReduce() | Return():
             return operands[0]  # the same tensor, placed otherwise
         case SendRecv(by):

@@ -123,19 +123,41 @@ class MergeStates(Op):
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class Flatten(Op):
+    """`[B, Q, D] -> [B, Q * D]`: heads side by side, as the projection behind attention takes them."""
+
+    word: ClassVar[str] = "flatten"
+    suffix: ClassVar[str] = "_flat"
+    most_dims: ClassVar[int] = 3
+
+    def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
+        (x,) = operands
+        if len(x.shape) != 3:
+            what = f"flatten operand {x.name}"
+            raise BadShape(location, what=what, rank=len(x.shape), shape=text(x.shape), legal="3")
+        if x.placement in (Partial(), Shard(2)):
+            legal = "Replicate(), Shard(0), Shard(1): all_reduce or reduce_scatter comes first"
+            raise AttentionPlacement(location, given=f"{x.name} is {x.placement}", legal=legal)
+        return (x.shape[0], x.shape[1] * x.shape[2]), x.placement
+
+
 StatesOp = DecodeAttention | MergeStates
 
 
 @dataclass(frozen=True, slots=True)
 class Merged(Op):
     """The states that ranks have of `how`, merged: all of them on every rank, or the part along `dim` of [B, Q, D] that is its
-    own. No user writes it: it is what all_reduce and reduce_scatter make of a state. Of keys and values, which are matrices here,
-    `keys` heads and so many `tokens` of a sequence are on a rank; `page`: those of a page, 0 if they lie one behind the other."""
+    own. No user writes it: it is what all_reduce and reduce_scatter make of a state. `shape`: B, Q, D. Of keys and values, which
+    are matrices here, `keys` heads and so many `tokens` of a sequence are on a rank; `page`: those of a page, 0 if they lie one
+    behind the other. `flat`: the result is a matrix [B, Q * D]."""
 
     word: ClassVar[str] = "merge"
     most_dims: ClassVar[int] = 4
     how: StatesOp
     dim: int | None
+    shape: tuple[int, int, int]
+    flat: bool = False
     keys: int = 0
     tokens: int = 0
     page: int = 0

@@ -66,7 +66,7 @@ def logs_of(out: str) -> str:
 
 def _values_of(node: BoundNode, splits: int) -> Iterator[BoundNode]:
     assert isinstance(node.operation, Merged)
-    shape = list(node.output.shape)
+    shape = node.operation.shape
     means, logs = (splits, *shape), (splits, *shape[:2])
     name = node.output.name
     for operation, called, one in ((MeansOfShares(), means_of(name), means), (LogsOfShares(), logs_of(name), logs)):
@@ -231,7 +231,7 @@ class Fold:
             lanes = lanes.at((sequence == sequence[0]) & (head == head[0]))
             sequence, head = (lanes.value(self._plain(one), {}) for one in self.queries.start[:2])
         many = lanes.value(self._plain(self.queries.extent[1]), {})
-        shared = self.node_heads // self.merged.keys
+        shared = self.merged.shape[1] // self.merged.keys
         if (head // shared != (head + many - 1) // shared).any():
             return "heads of a tile share no keys"
         for table in set(_named(self.node).values()) & {one.name for one in self.schedule.tables}:
@@ -260,10 +260,6 @@ class Fold:
             (self.merged.tokens, self.how.window),
         )
 
-    @property
-    def node_heads(self) -> int:
-        return self.node.output.shape[1]
-
     def _entries(self, table: str) -> Iterator[Index]:
         steps = [*self.loop.body, self.loop]
         found = [
@@ -277,7 +273,7 @@ class Fold:
     def _seen(self, loads: list[Region], rounds: Lanes, sequence: Ints, keys_head: Ints) -> tuple[Ints, Ints, str]:
         """Tokens that rounds take, from the first own one on: (first, end), and what is wrong with where they lie."""
         nothing = np.zeros(0, np.int64)
-        width = self.node.output.shape[2]
+        width = self.merged.shape[2]
         tile = _tile_rows(loads[0])
         token, reason = self._token(loads[0], rounds, sequence, tile)
         for region in loads:

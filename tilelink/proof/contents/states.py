@@ -67,7 +67,8 @@ def _queries(values: Values, out: str, queries: Tile, ranks: Ints) -> Tile:
     part = values.part(queries, node.inputs[0])
     if (wrong := queries.some & ~part.on(ranks)).any():
         raise Mismatch("queries of another rank", wrong)
-    width = node.output.shape[2]
+    assert isinstance(node.operation, Merged)
+    width = node.operation.shape[2]
     if (wrong := queries.some & ((part.start[2] != 0) | (part.extent[2] != width))).any():
         raise Mismatch("not all elements of a head", wrong)
     return queries
@@ -167,10 +168,17 @@ def mean_of_all(values: Values, total: MergedStates, weight: Held, ranks: Ints) 
         rank, split = divmod(state, total.times.shape[1] // values.ranks)
         raise Mismatch(f"share {split} of rank {rank} is merged {total.times[lane][state]} times", wrong)
     assert isinstance(node.operation, Merged)
-    start, dim = list(place.start), node.operation.dim
+    start, extent, skip, dim = list(place.start), place.extent, place.skip, node.operation.dim
+    own = list(node.operation.shape)
     if dim is not None:
-        start[dim] = start[dim] - ranks * node.output.local[dim]
-        last = start[dim] + place.extent[dim]
-        if (wrong := place.some & ((start[dim] < 0) | (last > node.output.local[dim]))).any():
+        own[dim] //= values.ranks
+        start[dim] = start[dim] - ranks * own[dim]
+        if (wrong := place.some & ((start[dim] < 0) | (start[dim] + extent[dim] > own[dim]))).any():
             raise Mismatch(f"it is {node.output.name} of another rank", wrong)
-    return replace(place, term=Term(node.output.name), owner=ranks, start=tuple(start), axes=(1, 2))
+    if not node.operation.flat:
+        return replace(place, term=Term(node.output.name), owner=ranks, start=tuple(start), axes=(1, 2))
+    if (wrong := place.some & (extent[1] > 1)).any():
+        raise Mismatch(f"heads of {node.output.name} lie side by side", wrong)
+    first = (start[0], start[1] * own[2] + start[2])
+    long, masked = (extent[0], extent[2]), (skip[0], skip[2])
+    return Tile(Term(node.output.name), (0, 1), ranks, first, long, masked, place.known, shape=place.shape)
