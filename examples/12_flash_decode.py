@@ -13,6 +13,7 @@ from tilelink import Partial, Shard, Tensor, dims
 from tilelink.runtime.run import run_emulated
 
 B, S, Q, G, D = dims("B S Q G D")  # sequences, tokens, heads of queries, heads of keys and values, elements of a head
+H = dims("H")[0]  # elements of the model's hidden state
 
 
 @tilelink.overlap
@@ -27,6 +28,18 @@ def flash_decode(
 
 
 @tilelink.overlap
+def decode_and_project(
+    q: Tensor(B, Q, D),
+    k: Tensor(B, S, G, D, placement=Shard(1)),
+    v: Tensor(B, S, G, D, placement=Shard(1)),
+    lengths: Tensor(B, dtype="int32"),
+    w: Tensor(Q * D, H, placement=Shard(0)),  # rows of the heads that a rank gets
+):
+    y = tilelink.reduce_scatter(tilelink.attention(q, k, v, lengths=lengths), dim=1)
+    return tilelink.all_reduce(tilelink.flatten(y) @ w)
+
+
+@tilelink.overlap
 def merge(means: Tensor(B, Q, D, placement=Partial()), lse: Tensor(B, Q, dtype="fp32", placement=Partial())):
     return tilelink.all_reduce(tilelink.merge_states(means, lse))
 
@@ -37,6 +50,7 @@ def main() -> None:
 
     for small in (
         flash_decode.plan(topology="laptop-switch", num_ranks=4, B=3, S=132, Q=8, G=2, D=16),
+        decode_and_project.plan(topology="laptop-switch", num_ranks=4, B=3, S=132, Q=8, G=2, D=16, H=64),
         merge.plan(topology="laptop-switch", num_ranks=4, B=3, Q=8, D=16),
     ):
         result = run_emulated(small, lowering.emit(small), calls=4)

@@ -23,19 +23,22 @@ from topologies.topology import Gpu, Topology
 
 SMALLEST_ROWS, _MOST_ROWS = 16, 64  # of a tile of heads, as `tl.dot` takes them
 _STATE_BYTES = 4  # of an element, in fp32
-_TRIED = 3  # the best ones by the model, of each protocol
 _RESERVED = 6 << 10  # bytes of shared memory beside keys and values: scores, and what sums over warps take
 _GIVEN_ROWS = 16  # heads of a tile of states that are given
 # tokens, warps, stages, programs an SM
 _FOLDS = (
     *((64, 4, 4, 1), (64, 4, 3, 2), (64, 4, 2, 3), (128, 4, 3, 1), (128, 4, 2, 2), (32, 4, 4, 3), (32, 4, 3, 4)),
+    *((128, 4, 4, 1), (128, 4, 3, 2), (64, 4, 4, 2), (64, 4, 4, 3), (32, 4, 4, 4)),  # of heads of 64
     *((32, 4, 2, 2), (32, 4, 2, 1), (16, 4, 2, 1)),  # of little shared memory
 )
 _MEMORY_SHARE = 1.03  # of a device copy's rate, loads alone reach (2 x H200, 8 MB to 1 GB of keys and values)
-_SM_SHARE = 1.3  # of its part of the memory's rate, an SM gets where others rest
-_LOADS_US = 2.2  # until the first keys are there, and from the last ones to a state
-_MERGE_US = 2.0  # until states have been polled and merged
+_SM_SHARE = 1.6  # of its part of the memory's rate, an SM gets where others rest
+_LOADS_US = 1.2  # until the first keys are there, and from the last ones to a state
+_MERGE_US = 1.0  # until states have been polled and merged
 _ROUND_US = 0.7  # another position of a program
+# a tile of keys takes at least this long; loads of one that is not far ahead (drawn rows, 2 x H100: .45 to .5, 1.0 to 1.25)
+_STEP_US, _LATENCY_US = 0.45, 1.1
+_LIKELY = 0.5  # of all tokens, where lengths are given
 _LEAST_MERGED = 256  # elements of a result that a program merges at least
 
 
@@ -55,8 +58,8 @@ def _merges(how: Merged, dtype: str, topology: Topology, splits: int, tile: Tile
     for protocol in (Protocol.LAMPORT, Protocol.LL):
         every = [Collective(OwnKernel(), protocol, splits=many, tile=one) for one, many in dict.fromkeys(tried)]
         ways = [one for one in every if not why_no_merge(merging, one, dtype, topology)]
-        timed = sorted(ways, key=lambda one: states_us(state_merge(merging, one, topology), dtype, topology))
-        found += timed[:_TRIED] or (every[-1:] if splits or tile else [])
+        timed = sorted(ways, key=lambda one: likely_us(state_merge(merging, one, topology), dtype, topology))
+        found += timed[:1] or (every[-1:] if splits or tile else [])
     return tuple(found)
 
 
@@ -72,7 +75,7 @@ def _tried(how: Merged, dtype: str, gpu: Gpu, given: TileShape | None) -> Iterat
         slots, blocks = gpu.num_sms * tile.per_sm, -(-how.tokens // tile.n)
         tiles = sequences * how.keys * -(-heads // how.keys // tile.m)
         whole = max(1, slots // tiles)  # all are on their way at once
-        for splits in dict.fromkeys((whole, max(1, whole // 2), whole + 1, 1)):
+        for splits in dict.fromkeys((whole, max(1, whole // 2), whole + 1, max(1, 2 * slots // tiles), 1)):
             if splits <= blocks:
                 yield tile, splits
 
@@ -142,31 +145,54 @@ def _given_rows(how: Merged, most: int, ranks: int) -> int:
 
 
 def states_us(launch: StateMerge, dtype: str, topology: Topology) -> float:
-    """What a merge takes, with its launch: keys and values from memory, round by round of the programs; states as packets."""
+    """What a merge takes, with its launch, where all sequences have all tokens: keys and values from memory, and packets."""
     gpu, how, ranks = topology.gpu, launch.how, topology.num_ranks
     sequences, heads, width = launch.shape
-    rate = _MEMORY_SHARE * gpu.memory_gb_per_s * 1e3  # bytes a microsecond
-    us, positions = 0.0, launch.tiles * launch.splits
     if isinstance(how.how, DecodeAttention):
-        blocks = -(-how.tokens // launch.block)
-        seen = -(-blocks // launch.splits) * launch.block
-        each = 2 * seen * width * DTYPE_BYTES[dtype]
-        left = positions
-        while left > 0:
-            active = min(left, launch.programs)
-            sms = min(gpu.num_sms, active)
-            us += each * active / min(rate, sms * _SM_SHARE * rate / gpu.num_sms) + _ROUND_US
-            left -= launch.programs
-            if left > 4 * launch.programs:  # all rounds but the last ones are alike
-                more = left // launch.programs - 2
-                us += more * (each * launch.programs / rate + _ROUND_US)
-                left -= more * launch.programs
-        bytes_of = _STATE_BYTES
+        us, bytes_of = _rounds_us(launch, dtype, gpu), _STATE_BYTES
     else:
-        us += sequences * heads * width * DTYPE_BYTES[dtype] / rate
-        bytes_of = DTYPE_BYTES[dtype]
+        us, bytes_of = sequences * heads * width * DTYPE_BYTES[dtype] / _rate(gpu), DTYPE_BYTES[dtype]
     packets = launch.splits * sequences * heads * (width * bytes_of / launch.protocol.data_bytes + 1)
     sent = packets * PACKET_BYTES * (ranks - 1) / (1 if how.dim is None else ranks)
     link = PACKET_SHARE * topology.slowest_link_gb_per_s * num_links(topology) * 1e3
     there = max(level.signal_us for level in topology.levels)
     return gpu.kernel_launch_us + _LOADS_US + us + sent / link + there + _MERGE_US
+
+
+def likely_us(launch: StateMerge, dtype: str, topology: Topology) -> float:
+    """The mean of that, and of what it takes where sequences have any number of tokens: the longest ones end last, alone."""
+    full, gpu = states_us(launch, dtype, topology), topology.gpu
+    if not isinstance(launch.how.how, DecodeAttention) or not launch.how.how.lengths or launch.shape[0] == 1:
+        return full
+    sequences, _, width = launch.shape
+    read = 2 * sequences * launch.how.keys * launch.how.tokens * width * DTYPE_BYTES[dtype]
+    on_an_sm, one_round = -(-launch.programs // gpu.num_sms), launch.tiles * launch.splits <= launch.programs
+    longest = _steps(launch) * _step_us(launch, dtype, on_an_sm, gpu) if one_round else 0.0
+    return full + (max(_LIKELY * read / _rate(gpu), longest) - _rounds_us(launch, dtype, gpu)) / 2
+
+
+def _rate(gpu: Gpu) -> float:
+    """Bytes a microsecond that loads reach."""
+    return _MEMORY_SHARE * gpu.memory_gb_per_s * 1e3
+
+
+def _steps(launch: StateMerge) -> int:
+    """Tiles of keys of a split."""
+    blocks = -(-launch.how.tokens // launch.block)
+    return -(-blocks // launch.splits)
+
+
+def _step_us(launch: StateMerge, dtype: str, active: int, gpu: Gpu) -> float:
+    """A tile of keys takes its share of the rate, what its products take, or what loads take that are as many stages ahead."""
+    tile, sms = 2 * launch.block * launch.shape[2] * DTYPE_BYTES[dtype], min(gpu.num_sms, active)
+    least, rate = max(_STEP_US, _LATENCY_US / max(1, launch.stages - 1)), _rate(gpu)
+    return max(least, tile * active / min(rate, sms * _SM_SHARE * rate / gpu.num_sms))
+
+
+def _rounds_us(launch: StateMerge, dtype: str, gpu: Gpu) -> float:
+    """Round by round of the programs, of sequences with all tokens."""
+    rounds, rest = divmod(launch.tiles * launch.splits, launch.programs)
+    each = ((launch.programs, rounds), (rest, 1 if rest else 0))
+    return sum(
+        times * (_ROUND_US + _steps(launch) * _step_us(launch, dtype, active, gpu)) for active, times in each if times
+    )
