@@ -44,6 +44,7 @@ def cases() -> tuple[Case, ...]:
         *_own(),
         *_experts(),
         *_attention(),
+        *_decode(),
         *_large(),
     ]
     assert len({case.name for case in found}) == len(found), "two cases have one name"
@@ -254,6 +255,18 @@ def _attention() -> Iterator[Case]:
         yield _case("attention", spec, "one group of warps", machine, sizes, plain, target)
     shared = {"tile": "128x128x128/4w2s2g", "mover": "CopyEngine()", "cut": "columns", "chunks": "4"}
     yield _case("attention", spec, "cooperative, by heads", machine, sizes, shared)
+
+
+def _decode() -> Iterator[Case]:
+    spec, machine = "12_flash_decode.py:flash_decode", ("h200-nvswitch", 2)
+    sizes = {"B": 1, "S": 32768, "Q": 64, "G": 8, "D": 128}
+    for target in (STOCK, DISTRIBUTED):
+        yield _case("decode", spec, "planned", machine, sizes, {}, target)
+    yield _case("decode", spec, "many sequences", machine, sizes | {"B": 64})
+    yield _case("decode", spec, "packets with numbers", machine, sizes, {"protocol": "ll", "splits": "4"})
+    projected = "12_flash_decode.py:decode_and_project"
+    yield _case("decode", projected, "with its projection", machine, sizes | {"B": 8, "H": 8192})
+    yield _case("decode", "12_flash_decode.py:merge", "given states", machine, {"B": 64, "Q": 64, "D": 128})
 
 
 def _large() -> Iterator[Case]:

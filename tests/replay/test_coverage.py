@@ -14,6 +14,7 @@ NEVER = {
     "CollectiveCall": "only its subclasses are launches",
     "PacketCollective.protocol=SIMPLE": "packets have another protocol",
     "SumPackets.protocol=SIMPLE": "as above",
+    "StateMerge.protocol=SIMPLE": "as above",
     "Exchange.kind=REDUCE": "a relation of the library, which is no exchange",
     "Notify.place=HERE": "what is raised is at a peer",
     "Notify.place=OWN": "as above",
@@ -53,6 +54,9 @@ COVER = (
     "07_ag_moe.py:ag_moe: columns, h200-nvswitch x4, triton",
     "bench gemm_rs: library, then fused pull, h200-nvswitch x4, triton",
     "13_prefill.py:prefill: cooperative, by heads, h200-nvswitch x2, triton",
+    "12_flash_decode.py:decode_and_project: with its projection, h200-nvswitch x2, triton",
+    "12_flash_decode.py:merge: given states, h200-nvswitch x2, triton",
+    "12_flash_decode.py:flash_decode: packets with numbers, h200-nvswitch x2, triton",
 )
 
 

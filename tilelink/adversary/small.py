@@ -13,6 +13,7 @@ from itertools import product
 
 from tilelink.adversary.cuts import in_proportion
 from tilelink.adversary.sizes import choices_of_tokens, heads, queues, uneven, uses
+from tilelink.adversary.states import sizes_of_states, small_collective
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.choices import Choices, ExchangeChoice, TritonLoop
 from tilelink.ir.enums import Tail
@@ -113,6 +114,7 @@ def _small(choices: Choices, wide: Mapping[str, str], shared: Collection[str]) -
     }
     return replace(
         choices,
+        collectives=tuple((name, small_collective(how)) for name, how in choices.collectives),
         exchanges=tuple((name, _small_exchange(one)) for name, one in choices.exchanges),
         computes=tuple((name, computes.get(name, one)) for name, one in choices.computes),
     )
@@ -175,7 +177,7 @@ def _sizes(spec: Spec, schedule: Schedule, choices: Choices, halved: Collection[
         for name, loops in used.columns.items()
     }
     kept = _rows_of_items(spec, schedule) | choices_of_tokens(spec, schedule) | uneven(spec, schedule)
-    kept |= heads(spec, schedule, choices)
+    kept |= heads(spec, schedule, choices) | sizes_of_states(spec, schedule, choices)
     names = [name for name, _ in schedule.spec.sizes]
     for factor in (1, 2, 3, 5) if halved else (1,):
         for ragged in (used.ragged, frozenset[str](), frozenset(names)):

@@ -244,7 +244,7 @@ class Builder:
         )
         if fact := why_no_merge(merging, by, values[merging.reads[0]].dtype, machine):
             raise Illegal(fact)
-        self.out.append(state_merge(merging, by, machine))
+        self.out.append(state_merge(merging, by, machine, self._free_sms()))
         self._after_source(merging.name)
 
     def _before_group(self, index: int) -> None:

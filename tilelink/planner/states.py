@@ -122,8 +122,8 @@ def why_no_merge(merging: Merging, by: Collective, dtype: str, topology: Topolog
     return ""
 
 
-def state_merge(merging: Merging, by: Collective, topology: Topology) -> StateMerge:
-    """The launch of a merge."""
+def state_merge(merging: Merging, by: Collective, topology: Topology, free_sms: int = 0) -> StateMerge:
+    """The launch of a merge, on all SMs or on those that nothing else holds while it waits."""
     tile, how = by.tile, merging.operation
     assert tile is not None, "a merge has a tile"
     rows, block, warps = tile.m, tile.n, tile.warps
@@ -133,7 +133,7 @@ def state_merge(merging: Merging, by: Collective, topology: Topology) -> StateMe
     by_programs = by.protocol, by.splits, rows, block
     found = StateMerge(merging.name, how, merging.reads, *by_programs, 1, warps, tile.stages, tile.per_sm)
     wanted = max(found.tiles * found.splits, math.prod(found.own(topology.num_ranks)) // _LEAST_MERGED)
-    sms = topology.gpu.num_sms
+    sms = free_sms or topology.gpu.num_sms
     programs = max(1, min(sms * tile.per_sm, wanted))
     return replace(found, programs=programs, per_sm=1 if programs <= sms else tile.per_sm)  # alone, each has an SM
 
