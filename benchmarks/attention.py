@@ -26,20 +26,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 import torch.distributed as dist
-import triton
-import triton.language as tl
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
 
 import lowering
 import topologies
 from tests.pipeline.attention_specs import How, spec_of
+from tilelink.bench.attention_baselines import GatheredAttention
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
 
 _ROUNDS, _CALLS, _LATE_CALLS, _MOST_CYCLES = 5, 12, 120, 400_000
-_ROWS = 16  # of a program that merges
 _HEADS = ((32, 32), (64, 8))
 
 
@@ -108,69 +104,6 @@ def slowest_us(call: Callable[[], object]) -> float:
     return round(sorted(found)[_ROUNDS // 2], 1)
 
 
-@triton.jit
-def _merge(
-    out,
-    sums,
-    more,
-    others,
-    merged,
-    out_head,
-    out_row,
-    more_head,
-    more_row,
-    heads,
-    rows,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-):
-    """Means of values over two sets of keys, by the logarithms of their sums of weights."""
-    head, first = tl.program_id(0) % heads, tl.program_id(0) // heads * ROWS
-    row, col = first + tl.arange(0, ROWS)[:, None], tl.arange(0, WIDTH)[None, :]
-    there = row < rows
-    one = tl.load(sums + head * rows + row, mask=there, other=0.0)
-    other = tl.load(others + head * rows + row, mask=there, other=0.0)
-    top = tl.maximum(one, other)
-    a, b = tl.exp(one - top), tl.exp(other - top)
-    x = tl.load(out + head * out_head + row * out_row + col, mask=there, other=0.0).to(tl.float32)
-    y = tl.load(more + head * more_head + row * more_row + col, mask=there, other=0.0).to(tl.float32)
-    mean = ((x * a + y * b) / (a + b)).to(merged.dtype.element_ty)
-    tl.store(merged + row * heads * WIDTH + head * WIDTH + col, mean, mask=there)
-
-
-class Serial:
-    """NCCL, then cuDNN."""
-
-    def __init__(self, row: Row, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        self.row, self.rank, ranks = row, dist.get_rank(), dist.get_world_size()
-        self.own = k, v
-        self.q, self.k, self.v = (one.transpose(1, 2) for one in (q, k, v))
-        self.all = [torch.empty(1, row.tokens, *one.shape[2:], dtype=one.dtype, device=one.device) for one in (k, v)]
-        self.before = row.tokens // ranks * self.rank
-
-    def gather(self) -> None:
-        for whole, own in zip(self.all, self.own, strict=True):
-            dist.all_gather_into_tensor(whole[0], own[0])
-
-    def attend(self) -> torch.Tensor:
-        keys, values = (one.transpose(1, 2) for one in self.all)
-        if not self.row.causal:
-            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-                shared = self.row.queries != self.row.keys
-                return scaled_dot_product_attention(self.q, keys, values, enable_gqa=shared)
-        cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
-        out, sums = cudnn(self.q, self.k, self.v, None, True, 0.0, True)[:2]
-        if not self.before:
-            return out
-        keys, values = keys[:, :, : self.before], values[:, :, : self.before]
-        more, others = cudnn(self.q, keys, values, None, True, 0.0, False)[:2]
-        merged = torch.empty(1, out.shape[2], out.shape[1], out.shape[3], dtype=out.dtype, device=out.device)
-        grid = (out.shape[1] * triton.cdiv(out.shape[2], _ROWS),)
-        sides = out, sums.contiguous(), more, others.contiguous()
-        _merge[grid](*sides, merged, *out.stride()[1:3], *more.stride()[1:3], *out.shape[1:3], out.shape[3], _ROWS)
-        return merged.transpose(1, 2)
-
-
 def inputs(row: Row, seed: int) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator("cuda").manual_seed(seed * 1000 + dist.get_rank())
     tokens = row.tokens // dist.get_world_size()
@@ -209,13 +142,13 @@ def measured(row: Row, seed: int) -> dict[str, Any]:
         name: value for name, value in schedule.choices if "mover" in name or "tile" in name or "cut" in name
     }
     if row.sequences == 1:
-        serial = Serial(row, *given)
+        serial = GatheredAttention(*given, row.causal, row.width**-0.5)
         serial.gather()
         found["alone_us"] = slowest_us(serial.attend)
         found["gather_us"] = slowest_us(serial.gather)
         found["serial_us"] = slowest_us(lambda: (serial.gather(), serial.attend()))
         if not row.zigzag:  # the same tokens
-            ours, torchs = op(*given).float(), serial.attend().transpose(1, 2).float()
+            ours, torchs = op(*given).float(), serial.attend().float()
             far = (ours - torchs).abs().max()
             dist.all_reduce(far, op=dist.ReduceOp.MAX)
             found["from_torch"] = far.item()

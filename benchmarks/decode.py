@@ -36,18 +36,18 @@ import topologies
 from benchmarks.decode_baselines import (
     Attention,
     Decode,
-    Exchange,
     Given,
-    Split,
-    States,
     each_us,
+    exchange_of,
     floor_us,
     of_flashinfer,
     of_torch,
+    split_of,
     tuned_split,
 )
 from tilelink import Partial, Shard, Tensor, dims
 from tilelink.bench.machine import topology_of_gpus
+from tilelink.bench.split_states import Exchange, Split, States
 from tilelink.declaration import Overlap
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
@@ -206,7 +206,7 @@ def measured_decode(row: Decode, seed: int, late_calls: int) -> dict[str, Any]:
         own = (normal(keys, first + 1 + 2 * rank + value) for value in range(2))
         turn.append((normal(shape, first), *own, on_gpu[0]))
     sets = [(*turn[number % len(turn)][:3], one) for number, one in enumerate(on_gpu)]
-    exact = Split(row, 8, 64, 2)
+    exact = split_of(row, 8, 64, 2)
     truths = [joined(exact(*one), shape, 1) for one in sets]
     op, found = operator(decode, row, whole * ranks <= _CHECKED_BYTES, sets, truths, seed, late_calls)
     least = _CALLS if whole < _FEW_BYTES else _FEW_CALLS
@@ -225,7 +225,7 @@ def baselines(
     row: Decode, op: Callable[..., torch.Tensor], turn: Sequence[Given], least: int
 ) -> dict[str, dict[str, Any]]:
     """Times of each, and how far its result is from ours; or why there are none."""
-    exchange, found = Exchange(row.sequences, row.queries, row.width, 1), {}
+    exchange, found = exchange_of((row.sequences, row.queries, row.width), 1), {}
     makers: dict[str, Callable[[], Attention]] = {
         "flash": lambda: of_torch("flash", row),
         "cudnn": lambda: of_torch("cudnn", row),
@@ -288,7 +288,7 @@ def measured_combine(row: Combine, seed: int, late_calls: int) -> dict[str, Any]
     def states(means: torch.Tensor, lse: torch.Tensor) -> States:
         return means.view(1, -1, row.width), lse.view(1, -1), 1.0
 
-    exchange = Exchange(*shape, row.dim)
+    exchange = exchange_of(shape, row.dim)
 
     def nccl(means: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
         exchange.pack(states(means, lse))

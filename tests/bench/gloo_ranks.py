@@ -23,6 +23,11 @@ import torch.distributed._symmetric_memory as symm_mem
 import torch.distributed.distributed_c10d as c10d
 
 from lowering.selfcheck.compare import Comparison
+from tests.pipeline.attention_specs import How
+from tests.pipeline.attention_specs import spec_of as prefill_of
+from tests.pipeline.decode_specs import How as More
+from tests.pipeline.decode_specs import spec_of as decode_of
+from tilelink.bench.attention_baselines import attention_baselines
 from tilelink.bench.baselines import FusedOperators, baselines
 from tilelink.bench.contender import Setting
 from tilelink.bench.expert_inputs import ExpertInputs
@@ -33,8 +38,10 @@ from tilelink.bench.plans import Candidate, Origin
 from tilelink.bench.ranks import make_problem
 from tilelink.bench.routings import Routing
 from tilelink.bench.rows import WITH_EXPERTS, WITHOUT_EXPERTS, Operator, select
+from tilelink.ir.spec import BoundSpec, bind
 from tilelink.measuring.device import Call, Change, Texts
 from tilelink.measuring.measure import Options, Problem, measure_row
+from tilelink.measuring.spec_problem import spec_problem
 
 _TILES = (Tile(16, 16, 16, 4, 2), Tile(16, 32, 32, 4, 2))
 
@@ -92,6 +99,32 @@ def fused_loop(problem: Problem) -> bool | None:
     return all(Comparison.of(whole(tile), problem.wanted[0]).equal for tile in _TILES)
 
 
+def attention_specs(num_ranks: int) -> list[BoundSpec]:
+    """Several sequences, heads that share keys, lengths and states of any numbers."""
+    keys, states = {"B": 2, "Q": 8, "D": 16, "S": 88, "G": 2}, {"T": 2, "H": 8, "D": 16}
+    made = [
+        *((prefill_of("gathered", How(causal=causal)), keys) for causal in (False, True)),
+        (decode_of("heads", More(lengths=True)), keys),
+        (decode_of("all", More()), keys),
+        (decode_of("sequences", More(merge=True, base2=True)), states),
+    ]
+    # the interpreter multiplies no bf16
+    return [bind(overlap.spec, sizes, num_ranks, "fp32") for overlap, sizes in made]
+
+
+def attended(spec: BoundSpec, rank: int) -> list[tuple[str, bool]]:
+    """Whether baselines are right, before and after inputs are others. They are not timed: the interpreter takes a second."""
+    problem, found = spec_problem(spec, rank, 5, torch.device("cpu")), []
+    for contender in attention_baselines(spec):
+        call = contender.prepare(problem.setting)
+        found.append((contender.name, Comparison.of(call()[0], problem.wanted[0]).equal))
+        fresh, wanted = problem.fresh()
+        for here, now in zip(problem.setting.inputs, fresh, strict=True):
+            here.copy_(now)
+        found.append((contender.name, Comparison.of(call()[0], wanted[0]).equal))
+    return found
+
+
 def main() -> None:
     rank, num_ranks, store, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
     torch.set_num_threads(1)
@@ -110,7 +143,9 @@ def main() -> None:
         found[row.key] = [asdict(result) for result in results]
         if loop is not None:
             loops[row.key] = loop
-    out.write_text(json.dumps({"rows": found, "loops": device.exchange(json.dumps(loops))}))
+    attention = [attended(spec, rank) for spec in attention_specs(num_ranks)]
+    said = {"loops": device.exchange(json.dumps(loops)), "attention": device.exchange(json.dumps(attention))}
+    out.write_text(json.dumps({"rows": found} | said))
     dist.destroy_process_group()
 
 

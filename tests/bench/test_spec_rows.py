@@ -12,9 +12,15 @@ from typer.testing import CliRunner
 import tilelink
 import topologies
 from tests.bench.fakes import record, row_result
+from tests.pipeline.attention_specs import How as PrefillHow
+from tests.pipeline.attention_specs import spec_of as prefill_of
+from tests.pipeline.decode_specs import How as DecodeHow
+from tests.pipeline.decode_specs import spec_of as decode_of
 from tests.pipeline.expert_specs import SPECS
 from tilelink import Shard, Tensor, dims
 from tilelink.bench.again import predicted_now
+from tilelink.bench.against import ATTENTION_NAMES
+from tilelink.bench.attention_baselines import attention_baselines
 from tilelink.bench.job import read_job
 from tilelink.bench.operators import declaration
 from tilelink.bench.ours import ours
@@ -25,6 +31,7 @@ from tilelink.cli import app
 from tilelink.errors import TileLinkError
 from tilelink.ir.spec import bind
 from tilelink.measuring.contender import Kind
+from tilelink.measuring.spec_problem import flops_of
 
 M, K, N = dims("M K N")
 PAIR = topologies.load("h100-nvswitch", 2)
@@ -116,6 +123,29 @@ def test_a_spec_with_experts_has_such_a_baseline_but_for_its_matmuls() -> None:
     assert isinstance(row, SpecRow)
     library = plan_row(row, Request(PAIR)).candidates[-1].schedule
     assert library is not None and dict(library.choices)["x_full.mover"] == "Library()"
+
+
+def test_attention_has_a_baseline_where_it_is_plain() -> None:
+    """`test_gloo.py` runs them."""
+    prefill = {"B": 1, "S": 64, "Q": 8, "G": 2, "D": 64}
+    specs = [
+        (prefill_of("gathered", PrefillHow(causal=True)), prefill, "nccl_attention"),
+        (prefill_of("gathered", PrefillHow(causal=True, window=9)), prefill, ""),
+        (prefill_of("heads", PrefillHow()), prefill, ""),
+        (decode_of("all", DecodeHow(lengths=True)), prefill, "nccl_split_kv"),
+        (decode_of("all", DecodeHow(soft_cap=2.0)), prefill, ""),
+        (decode_of("heads", DecodeHow(merge=True)), {"T": 4, "H": 8, "D": 64}, "nccl_split_kv"),
+    ]
+    for overlap, sizes, name in specs:
+        found = attention_baselines(bind(overlap.spec, sizes, 2, "bf16"))
+        assert [one.name for one in found] == [name] * bool(name), overlap
+        assert {one.name for one in found} <= set(ATTENTION_NAMES)
+    causal, _, _, decode, *_ = (bind(overlap.spec, sizes, 2, "bf16") for overlap, sizes, _ in specs[:4])
+    assert (
+        flops_of(causal) == 2 * 2 * 64 * 64 * 8 * 64 / 2 / 2
+    )  # scores and means, of half of the pairs, on a rank of two
+    assert flops_of(decode) == 2 * 2 * 64 * 8 * 64 / 2
+    assert not attention_baselines(bind(activated.spec, {"M": 64, "K": 64, "N": 64}, 2, "bf16"))
 
 
 def test_what_is_planned_for_the_ranks_comes_back() -> None:

@@ -97,7 +97,7 @@ def tuned(fused: Fused) -> dict[Tile, float]:
     problems = []
     for number, tile in enumerate(fused.tiles):
         try:
-            found[number] = _local_us(lambda tile=tile: fused.local(tile))  # type: ignore[misc]
+            found[number] = local_us(lambda tile=tile: fused.local(tile))  # type: ignore[misc]
         except Exception as error:
             problems.append(f"{tile}: {type(error).__name__}: {error}")
             print(f"rank {dist.get_rank()}, tile {problems[-1]}", flush=True)
@@ -107,7 +107,7 @@ def tuned(fused: Fused) -> dict[Tile, float]:
     return dict(zip(fused.tiles, found.tolist(), strict=True))
 
 
-def _local_us(call: Callable[[], object]) -> float:
+def local_us(call: Callable[[], object]) -> float:
     """Of a call in a graph of several, without collectives."""
     for _ in range(2):
         call()

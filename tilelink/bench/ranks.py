@@ -24,6 +24,7 @@ import torch.distributed._symmetric_memory as symm_mem
 from lowering.selfcheck.near import Near
 from tilelink.bench import problem as problems
 from tilelink.bench.against import chosen
+from tilelink.bench.attention_baselines import attention_baselines
 from tilelink.bench.baselines import baselines, group_name, torch_fused
 from tilelink.bench.contender import Setting
 from tilelink.bench.job import Job, read_job
@@ -111,6 +112,7 @@ def _results_of(job: Job, planned: PlannedRow, cuda: CudaDevice, ledger: Ledger,
     contenders = [ours(candidate) for candidate in planned.candidates]
     if isinstance(row, SpecRow):
         problem = spec_problem(row.spec, cuda.rank, seed, cuda.torch_device)
+        contenders += chosen(attention_baselines(row.spec), job.options.against)
     else:
         problem = make_problem(row, cuda, cuda.torch_device, seed)
         contenders += chosen(baselines(row.operator, torch_fused()), job.options.against)

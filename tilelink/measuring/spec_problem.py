@@ -10,7 +10,7 @@ import torch
 from lowering.entry import input_scales
 from lowering.selfcheck.near import Near
 from tilelink.ir.placement import Partial, Replicate, Shard
-from tilelink.ir.spec import BoundSpec, BoundValue, GroupedMatmul, Matmul
+from tilelink.ir.spec import Attention, BoundNode, BoundSpec, BoundValue, DecodeAttention, GroupedMatmul, Matmul
 from tilelink.measuring.contender import Inputs
 from tilelink.measuring.measure import Problem
 from tilelink.measuring.normal import normal, seed_of
@@ -89,10 +89,23 @@ def wanted_of(spec: BoundSpec, ranks: list[Inputs], rank: int) -> tuple[Near, ..
     return tuple(wanted)
 
 
+def _in_attention(spec: BoundSpec, node: BoundNode) -> float:
+    """Of scores and means over all tokens that a mask leaves; a window and lengths are not counted."""
+    q, k = (spec.value(name) for name in node.inputs[:2])
+    if isinstance(node.operation, DecodeAttention):
+        pages = spec.value(node.inputs[-1]).shape[1] if node.operation.pages else 1
+        return 4.0 * math.prod(q.shape) * k.shape[1] * pages / spec.num_ranks
+    whole = 4.0 * math.prod(q.shape) * k.shape[1]
+    shared = 1 if q.placement == Replicate() else spec.num_ranks
+    return whole / shared / (2 if isinstance(node.operation, Attention) and node.operation.causal else 1)
+
+
 def flops_of(spec: BoundSpec) -> float:
-    """Of the matmuls of one rank in one call; of the mean rank where a routing decides."""
+    """Of the matmuls of one rank in one call, those in attention too; of the mean rank where a routing or a mask decides."""
     total = 0.0
     for node in spec.nodes:
+        if isinstance(node.operation, Attention | DecodeAttention):
+            total += _in_attention(spec, node)
         if not isinstance(node.operation, Matmul | GroupedMatmul):
             continue
         operands = [spec.value(name) for name in node.inputs[:2]]
