@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import topologies
 from tests.pipeline.decode_specs import How, spec_of
+from tests.pipeline.workloads import load
 from tests.planner.test_attention_tiles import allocated
 from tilelink.ir.calls import StateMerge
 from tilelink.ir.nodes import TileShape
@@ -79,3 +82,15 @@ def test_few_tokens_have_no_more_splits_than_tiles() -> None:
 )
 def test_shared_memory_is_counted(tokens: int, width: int, stages: int, fits: bool) -> None:
     assert (not why_no_fold(TileShape(16, tokens, width, 4, stages), "bf16", H100.gpu)) is fits
+
+
+@pytest.mark.slow
+def test_it_leaves_what_waiting_copies_hold() -> None:
+    """One program on a stream polls until the rows of a peer are there: on an SM that no program of the merge may take."""
+    few = replace(H100, gpu=replace(H100.gpu, num_sms=16))
+    sizes = {"B": 4, "S": 2048, "Q": 16, "G": 8, "D": 128, "H": 256}
+    pins = {"splits": "2", "fold": "16x128x128/4w3s", "out.shots": "2", "out.landing": "copied"}
+    pins |= {"out_whole.mover": "CopyEngine()", "out_whole.transfer": "pull", "matmul_out.compute": "library"}
+    plan = load("12_flash_decode.py:decode_and_project").plan_for(few, sizes, "bf16", pins)
+    (launch,) = (one for one in plan.launches if isinstance(one, StateMerge))
+    assert launch.tiles * launch.splits > launch.programs == few.gpu.num_sms - 1
