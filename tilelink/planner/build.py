@@ -41,7 +41,8 @@ from tilelink.planner.layout import (
     source_of,
 )
 from tilelink.planner.library_matmul import library_gemm
-from tilelink.planner.one_launch import in_one_launch, launched_alike, may_share, writes
+from tilelink.planner.one_launch import in_one_launch, launched_alike, may_share
+from tilelink.planner.peer_writes import writes
 from tilelink.planner.roles import compute_role, loop_of
 from tilelink.planner.rules import NOTHING_ELSE, peer_atomics
 from tilelink.planner.states import state_merge, why_no_merge
@@ -237,12 +238,8 @@ class Builder:
             self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted, awaits_done))
 
     def _merge(self, merging: Merging) -> None:
-        by, values, machine = (
-            dict(self.problem.structure.collectives)[merging.name],
-            self.graph.values,
-            self.problem.topology,
-        )
-        if fact := why_no_merge(merging, by, values[merging.reads[0]].dtype, machine):
+        by, machine = dict(self.problem.structure.collectives)[merging.name], self.problem.topology
+        if fact := why_no_merge(merging, by, self.graph.values[merging.reads[0]].dtype, machine):
             raise Illegal(fact)
         self.out.append(state_merge(merging, by, machine, self._free_sms()))
         self._after_source(merging.name)

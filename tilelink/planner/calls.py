@@ -39,9 +39,8 @@ def calls_us(structure: Structure, maker: int | None = None) -> float:
 
 def _merges_us(structure: Structure) -> float:
     """What merges of states take."""
-    graph, found = structure.graph, 0.0
-    for one in graph.merges:
-        how = dict(structure.collectives)[one.name]
-        launch = state_merge(one, how, structure.topology)
-        found += states_us(launch, graph.values[one.reads[0]].dtype, structure.topology)
+    ways, found = dict(structure.collectives), 0.0
+    for one in structure.graph.merges:
+        launch = state_merge(one, ways[one.name], structure.topology)
+        found += states_us(launch, structure.graph.values[one.reads[0]].dtype, structure.topology)
     return found

@@ -5,29 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilelink.ir.calls import (
-    CollectiveCall,
-    LibraryGemm,
-    ListPlaces,
-    ListRows,
-    PacketCollective,
-    SortRows,
-    StateMerge,
-)
-from tilelink.ir.nodes import (
-    AwaitPeers,
-    Begin,
-    CopyOwn,
-    CopyProgram,
-    Finish,
-    Kernel,
-    Launch,
-    MoveRows,
-    Publish,
-    TellPlace,
-)
-from tilelink.ir.steps import Store
-from tilelink.ir.walk import flat
+from tilelink.ir.calls import PacketCollective
+from tilelink.ir.nodes import Kernel, Launch
 from tilelink.planner.structure import Structure
 
 
@@ -77,20 +56,3 @@ def in_one_launch(launches: Sequence[Launch], kernel: Kernel, most: int) -> list
         found.append(replace(one, compute=role, joined=first > 0))
         first += number
     return found
-
-
-def writes(launch: Launch, symmetric: set[str]) -> bool:
-    """Whether the launch writes to peers, or what peers read or write here, or tells them something."""
-    match launch:
-        case Kernel(comm=comm, compute=role):
-            steps = flat(role.body) if role is not None else []
-            stored = any(isinstance(step, Store) and step.operand.buffer in symmetric for step in steps)
-            return bool(comm) or stored
-        case Publish() | TellPlace() | MoveRows() | Finish():
-            return True
-        case LibraryGemm(out=out):
-            return out.buffer in symmetric
-        case CollectiveCall(out=target) | StateMerge(out=target):
-            return target in symmetric
-        case Begin() | AwaitPeers() | CopyProgram() | CopyOwn() | SortRows() | ListRows() | ListPlaces():
-            return False
