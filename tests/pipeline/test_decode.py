@@ -219,3 +219,26 @@ def test_what_is_flattened_is_read_in_one_form() -> None:
     for spec, says in ((twice, "read as it is, too"), (given, "not what all_reduce")):
         with pytest.raises(BadAttention, match=says):
             spec.plan_for(machine, sizes, "bf16", {})
+
+
+_TOP = ("tl.maximum(tl.max(log, axis=0), -1e30)", "tl.max(log, axis=0)")
+_COUNTED = ("tl.where(weights > 0, mean * weights, 0.0)", "mean * weights")
+_DIVISOR = ("tl.where(weight > 0, weight, 1.0)", "weight")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", [(_TOP, _COUNTED), (_DIVISOR,)], ids=["-inf minus -inf", "0 by 0"])
+@pytest.mark.parametrize("merge", [False, True])
+def test_what_no_rank_has_seen_is_no_number_without_its_guards(
+    merge: bool, planted: tuple[tuple[str, str], ...]
+) -> None:
+    """Planted in the emitted text. A highest logarithm of -inf alone is harmless: what it makes of weights is not counted."""
+    how, machine = How(merge=merge, lengths=not merge), topologies.load("laptop-switch", 2)
+    sizes = {"T": 8, "H": 32, "D": 16} if merge else {"B": 8, "S": 64, "Q": 4, "G": 2, "D": 16}
+    schedule = spec_of("heads", how).plan_for(machine, sizes, "bf16", {})
+    source, seed = lowering.emit(schedule), 3  # of its lengths some are 0
+    assert run_emulated(schedule, source, calls=1, seed=seed).equal
+    for guarded, plain in planted:
+        assert source.count(guarded) == 1
+        source = source.replace(guarded, plain)
+    assert not run_emulated(schedule, source, calls=1, seed=seed).equal
