@@ -3,6 +3,7 @@
 One query of a sequence sees all its tokens. A rank finds the mean of its own values by weight, and the sum of the weights; these
 travel, and no key or value does. The merged states are in order of heads, as the projection behind attention shares them out:
 `reduce_scatter(dim=1)`. Where attention is a kernel of your own that writes such states, `merge_states` merges these alone.
+With `return_lse` there are the logarithms of the sums of weights, too: a prefix that many sequences share is merged by these.
 """
 
 from __future__ import annotations
@@ -44,6 +45,19 @@ def merge(means: Tensor(B, Q, D, placement=Partial()), lse: Tensor(B, Q, dtype="
     return tilelink.all_reduce(tilelink.merge_states(means, lse))
 
 
+@tilelink.overlap
+def decode_and_keep(
+    q: Tensor(B, Q, D),
+    k: Tensor(B, S, G, D, placement=Shard(1)),
+    v: Tensor(B, S, G, D, placement=Shard(1)),
+    lengths: Tensor(B, dtype="int32"),
+):
+    y, lse = tilelink.attention(
+        q, k, v, lengths=lengths, return_lse=True
+    )  # the state of all tokens, for one more merge
+    return tilelink.reduce_scatter(y, dim=1), tilelink.reduce_scatter(lse, dim=1)
+
+
 def main() -> None:
     schedule = flash_decode.plan(topology="h200-nvswitch", num_ranks=4, B=1, S=131072, Q=64, G=8, D=128)
     print(schedule)
@@ -52,6 +66,7 @@ def main() -> None:
         flash_decode.plan(topology="laptop-switch", num_ranks=4, B=3, S=132, Q=8, G=2, D=16),
         decode_and_project.plan(topology="laptop-switch", num_ranks=4, B=3, S=132, Q=8, G=2, D=16, H=64),
         merge.plan(topology="laptop-switch", num_ranks=4, B=3, Q=8, D=16),
+        decode_and_keep.plan(topology="laptop-switch", num_ranks=4, B=3, S=132, Q=8, G=2, D=16),
     ):
         result = run_emulated(small, lowering.emit(small), calls=4)
         print("\n".join(result.lines()))

@@ -11,6 +11,7 @@ from lowering.names import TORCH, class_name
 from lowering.selfcheck.text import needed_by
 from lowering.source import Source
 from tilelink.ir.ops.elementwise import FUNCTIONS, in_fp32, with_constants
+from tilelink.ir.ops.states import StatesOp
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import (
@@ -25,6 +26,7 @@ from tilelink.ir.spec import (
     Elementwise,
     Flatten,
     GroupedMatmul,
+    LogWeights,
     Matmul,
     MergeStates,
     ReduceScatter,
@@ -92,14 +94,23 @@ def _expression(spec: BoundSpec, node: BoundNode, library: Collection[str]) -> s
         case DecodeAttention() as how:
             given = how.named(node.inputs)
             listed = ", ".join(given.get(name, "None") for name in ("q", "k", "v", "lengths", "pages"))
-            numbers = f"window={how.window}, soft_cap={how.soft_cap}, scale={how.scale}, ranks={spec.num_ranks}"
-            return f"[decoded({listed}, {dtype}, {numbers}).rounded({dtype})]"
+            return f"[decoded({listed}, {dtype}, {_numbers(spec, how)}).rounded({dtype})]"
+        case LogWeights(DecodeAttention() as how, base2):
+            given = how.named(node.inputs)
+            listed = ", ".join(given.get(name, "None") for name in ("q", "k", "lengths", "pages"))
+            return f"[decoded_logs({listed}, {_numbers(spec, how)}, base2={base2}).rounded({dtype})]"
+        case LogWeights(base2=base2):
+            return f"[merged_logs({node.inputs[1]}, {base2}).rounded({dtype})]"
         case MergeStates(base2):
             return f"[merged_states({', '.join(node.inputs)}, {base2}).rounded({dtype})]"
         case _ if node.output.placement == Partial():
             return _summands(spec, node, split)
         case _:
             return f"{_local(node, node.inputs, split)}.rounded({dtype})"
+
+
+def _numbers(spec: BoundSpec, how: DecodeAttention) -> str:
+    return f"window={how.window}, soft_cap={how.soft_cap}, scale={how.scale}, ranks={spec.num_ranks}"
 
 
 def _summands(spec: BoundSpec, node: BoundNode, split: str) -> str:
@@ -324,7 +335,7 @@ def logs_of(spec: BoundSpec) -> list[str]:
 
 def states_of(spec: BoundSpec) -> list[str]:
     """Values of which ranks have states, which are merged and not added."""
-    return [node.output.name for node in spec.nodes if isinstance(node.operation, DecodeAttention | MergeStates)]
+    return [node.output.name for node in spec.nodes if isinstance(node.operation, StatesOp | LogWeights)]
 
 
 def input_scales(spec: BoundSpec) -> dict[str, float]:

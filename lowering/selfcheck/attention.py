@@ -60,16 +60,21 @@ def _hidden(rows: torch.Tensor, keys: torch.Tensor, *, causal: bool, window: int
     return (causal & (behind < 0)) | ((window > 0) & (behind >= window))
 
 
+def scores_of_rows(q: Near, k: Near, soft_cap: float, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores of each query and key, and how far they are off."""
+    products = q.times(k.T)
+    scores, off = products.value * scale, products.error * scale
+    if soft_cap > 0:
+        scores = soft_cap * torch.tanh(scores / soft_cap)
+    return scores, off + 2**-21 * (scores.abs().float() + soft_cap)
+
+
 def _of_rows(
     q: Near, k: Near, v: Near, hidden: torch.Tensor, dtype: torch.dtype, soft_cap: float, scale: float
 ) -> Near:
     """How far the result moves: each weight by the error of its score, its rounding, and that of exponentials; the sums by their
     additions; each value by its own error."""
-    products = q.times(k.T)
-    scores, off = products.value * scale, products.error * scale
-    if soft_cap > 0:
-        scores = soft_cap * torch.tanh(scores / soft_cap)
-    off = off + 2**-21 * (scores.abs().float() + soft_cap)
+    scores, off = scores_of_rows(q, k, soft_cap, scale)
     weights = torch.softmax(scores.masked_fill(hidden, -torch.inf), 1).nan_to_num(0.0)
     result = Near(weights).times(v)
     spread = spread_of(weights, v.value)

@@ -3,9 +3,12 @@
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import torch
 
-from lowering.selfcheck.attention import _of_rows
+from lowering.selfcheck.attention import _of_rows, scores_of_rows
 from lowering.selfcheck.near import Near
 
 
@@ -58,6 +61,57 @@ def decoded(
     `dtype` before they are multiplied with values; scores, sums and the merge of the states of ranks are in fp32."""
     value = torch.zeros(q.value.shape, dtype=torch.float64, device=q.value.device)
     error = torch.zeros(q.value.shape, dtype=torch.float32, device=q.value.device)
+    for b, heads, places in _groups_of(q, k, lengths, pages, window, ranks):
+        some, keys, values = _at(q, (b, heads)), _at(k, places), _at(v, places)
+        hidden = torch.zeros(1, len(keys.value), dtype=torch.bool, device=q.value.device)
+        found = _of_rows(some, keys, values, hidden, dtype, soft_cap, scale)
+        size = _of_rows(some, keys, Near(values.value.abs()), hidden, dtype, soft_cap, scale).value
+        off = torch.as_tensor(found.error) + 2**-20 * size.float()
+        value[b, heads], error[b, heads] = found.value, off * _most_alike(places, k.value.shape) ** 0.5
+    return Near(value, error)
+
+
+def decoded_logs(
+    q: Near,
+    k: Near,
+    lengths: Near | None,
+    pages: Near | None,
+    *,
+    window: int,
+    soft_cap: float,
+    scale: float,
+    ranks: int,
+    base2: bool,
+) -> Near:
+    """Logarithms [B, Q] of the sums of the weights of queries, -inf where they see nothing. One moves as much as the mean of the
+    scores by weight, and by rounding of its own size."""
+    value = torch.full(q.value.shape[:2], -torch.inf, dtype=torch.float64, device=q.value.device)
+    error = torch.zeros(q.value.shape[:2], dtype=torch.float32, device=q.value.device)
+    for b, heads, places in _groups_of(q, k, lengths, pages, window, ranks):
+        scores, off = scores_of_rows(_at(q, (b, heads)), _at(k, places), soft_cap, scale)
+        value[b, heads] = scores.logsumexp(1)
+        size = 1 + scores.abs().amax(1) + value[b, heads].abs()
+        error[b, heads] = ((torch.softmax(scores, 1) * off).sum(1) + 2**-20 * size).float()
+    return _in_base(Near(value, error), base2)
+
+
+def merged_logs(logs: list[Near], base2: bool) -> Near:
+    """The logarithms of the sums of the weights of which ranks have the logarithms, which are exact."""
+    log = torch.stack([one.value.double() for one in logs]) * (math.log(2) if base2 else 1)
+    value = log.logsumexp(0)
+    size = torch.where(log > -torch.inf, log.abs(), 0).amax(0) + 1
+    return _in_base(Near(value, (2**-20 * size).float()), base2)
+
+
+def _in_base(natural: Near, base2: bool) -> Near:
+    by = math.log2(math.e) if base2 else 1.0
+    return Near(natural.value * by, natural.error * by)
+
+
+def _groups_of(
+    q: Near, k: Near, lengths: Near | None, pages: Near | None, window: int, ranks: int
+) -> Iterator[tuple[int, slice, tuple[int | slice | torch.Tensor, ...]]]:
+    """Sequences that see something, with the heads of queries that share a head of keys, and where that has its keys."""
     tokens, groups = k.value.shape[1] * (1 if pages is None else pages.value.shape[1]), k.value.shape[2]
     shared = q.value.shape[1] // groups
     for b in range(q.value.shape[0]):
@@ -66,16 +120,8 @@ def decoded(
         if first == last:
             continue
         places = _places(b, first, last, pages, k.value.shape, int(ranks))
-        alike = _most_alike(places, k.value.shape)
         for group in range(groups):
-            heads = slice(group * shared, (group + 1) * shared)
-            some, keys, values = _at(q, (b, heads)), _at(k, (*places, group)), _at(v, (*places, group))
-            hidden = torch.zeros(1, last - first, dtype=torch.bool, device=q.value.device)
-            found = _of_rows(some, keys, values, hidden, dtype, soft_cap, scale)
-            size = _of_rows(some, keys, Near(values.value.abs()), hidden, dtype, soft_cap, scale).value
-            off = torch.as_tensor(found.error) + 2**-20 * size.float()
-            value[b, heads], error[b, heads] = found.value, off * alike**0.5
-    return Near(value, error)
+            yield b, slice(group * shared, (group + 1) * shared), (*places, group)
 
 
 def _places(
@@ -93,7 +139,7 @@ def _places(
 def _most_alike(places: tuple[int | slice | torch.Tensor, ...], shape: torch.Size) -> int:
     """How often a token is seen at most. Where it is seen again it errs the same way, and bounds count on independent signs."""
     match places:
-        case (torch.Tensor() as page, torch.Tensor() as slot):
+        case (torch.Tensor() as page, torch.Tensor() as slot, _):
             return int(torch.bincount(page * shape[1] + slot).max())
         case _:
             return 1

@@ -24,6 +24,7 @@ _TEXTS = {
     "attend_between": "take_keys_between({0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9})",
     "log_of_weights": "log_of_weights({0}, {1})",
     "in_base_2": "{0} * 1.4426950408889634",
+    "in_base_e": "{0} * 0.6931471805599453",
     "merge_state": "merge_state({0}, {1}, {2}, {3}, {4})",
     "attended": "mean_of_values({0}, {1})",
     "trans": "tl.trans({0})",

@@ -20,7 +20,7 @@ from tilelink.planner.sample import sample_schedule
 DECODE = {"B": 4, "S": 8192, "Q": 32, "G": 4, "D": 128}
 PROJECTED = DECODE | {"H": 4096}
 GIVEN = {"B": 8, "Q": 32, "D": 128}
-SPECS = {"flash_decode": DECODE, "decode_and_project": PROJECTED, "merge": GIVEN}
+SPECS = {"flash_decode": DECODE, "decode_and_keep": DECODE, "decode_and_project": PROJECTED, "merge": GIVEN}
 
 
 def merge_of(schedule: Schedule) -> StateMerge:
@@ -38,7 +38,7 @@ def check(name: str, seed: int) -> None:
     small = small_form(operator.spec, schedule, topology)
     assert [type(launch) for launch in small.launches] == [type(launch) for launch in schedule.launches]
     one, other = merge_of(small), merge_of(schedule)
-    assert one.protocol == other.protocol and one.how.dim == other.how.dim
+    assert (one.protocol, one.how.dim, one.how.logs) == (other.protocol, other.how.dim, other.how.logs)
     assert (one.splits > 1) == (other.splits > 1)
     if one.how.keys:
         assert bool(one.how.tokens % one.block) == bool(other.how.tokens % other.block)

@@ -8,6 +8,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ KINDS = ("heads", "sequences", "all")  # what a rank has of the result
 
 @dataclass(frozen=True)
 class How:
-    """`merge`: states that the caller has, in `base2` or not; the rest is of attention."""
+    """`merge`: states that the caller has, in `base2` or not; `lse`: with logarithms; the rest is of attention."""
 
     lengths: bool = False
     pages: bool = False
@@ -32,9 +33,12 @@ class How:
     scale: float = 0.0
     merge: bool = False
     base2: bool = False
+    lse: bool = False
 
 
-def _reduced(kind: str, x: Tensor) -> Tensor:
+def _reduced(kind: str, x: Any) -> Any:
+    if isinstance(x, tuple):
+        return tuple(_reduced(kind, one) for one in x)
     if kind == "all":
         return tilelink.all_reduce(x)
     return tilelink.reduce_scatter(x, dim=1 if kind == "heads" else 0)
@@ -48,17 +52,20 @@ def spec_of(kind: str, how: How) -> Overlap:
     return _paged(kind, how) if how.pages else _in_a_row(kind, how)
 
 
-def _options(how: How) -> dict[str, float]:
-    return {"window": how.window, "soft_cap": how.soft_cap, "softmax_scale": how.scale}
+def _options(how: How) -> dict[str, Any]:
+    options: dict[str, Any] = {"window": how.window, "soft_cap": how.soft_cap, "softmax_scale": how.scale}
+    return options | {"return_lse": True, "base2": how.base2} if how.lse else options
 
 
 def _merge(kind: str, how: How) -> Overlap:
+    options: dict[str, Any] = {"return_lse": True} if how.lse else {}
+
     @tilelink.overlap
     def merge(
         means: Tensor(T, H, D, placement=Partial()),  # type: ignore[valid-type]
         lse: Tensor(T, H, dtype="fp32", placement=Partial()),  # type: ignore[valid-type]
-    ) -> Tensor:
-        states = tilelink.merge_states(means, lse, base2=how.base2)
+    ) -> Any:
+        states = tilelink.merge_states(means, lse, base2=how.base2, **options)
         return _reduced(kind, states)
 
     return merge
@@ -74,8 +81,8 @@ def _in_a_row(kind: str, how: How) -> Overlap:
             k: Tensor(B, S, G, D, placement=TOKENS),  # type: ignore[valid-type]
             v: Tensor(B, S, G, D, placement=TOKENS),  # type: ignore[valid-type]
             lengths: Tensor(B, dtype="int32"),  # type: ignore[valid-type]
-        ) -> Tensor:
-            y = tilelink.attention(q, k, v, lengths=lengths, **options)  # type: ignore[arg-type]
+        ) -> Any:
+            y = tilelink.attention(q, k, v, lengths=lengths, **options)
             return _reduced(kind, y)
 
         return decode_of_lengths
@@ -85,8 +92,8 @@ def _in_a_row(kind: str, how: How) -> Overlap:
         q: Tensor(B, Q, D),  # type: ignore[valid-type]
         k: Tensor(B, S, G, D, placement=TOKENS),  # type: ignore[valid-type]
         v: Tensor(B, S, G, D, placement=TOKENS),  # type: ignore[valid-type]
-    ) -> Tensor:
-        y = tilelink.attention(q, k, v, **options)  # type: ignore[arg-type]
+    ) -> Any:
+        y = tilelink.attention(q, k, v, **options)
         return _reduced(kind, y)
 
     return decode
@@ -103,8 +110,8 @@ def _paged(kind: str, how: How) -> Overlap:
             v: Tensor(N, L, G, D, placement=POOL),  # type: ignore[valid-type]
             lengths: Tensor(B, dtype="int32"),  # type: ignore[valid-type]
             table: Tensor(B, P, dtype="int32", placement=COLUMNS),  # type: ignore[valid-type]
-        ) -> Tensor:
-            y = tilelink.attention(q, k, v, lengths=lengths, pages=table, **options)  # type: ignore[arg-type]
+        ) -> Any:
+            y = tilelink.attention(q, k, v, lengths=lengths, pages=table, **options)
             return _reduced(kind, y)
 
         return paged_decode
@@ -115,8 +122,8 @@ def _paged(kind: str, how: How) -> Overlap:
         k: Tensor(N, L, G, D, placement=POOL),  # type: ignore[valid-type]
         v: Tensor(N, L, G, D, placement=POOL),  # type: ignore[valid-type]
         table: Tensor(B, P, dtype="int32", placement=COLUMNS),  # type: ignore[valid-type]
-    ) -> Tensor:
-        y = tilelink.attention(q, k, v, pages=table, **options)  # type: ignore[arg-type]
+    ) -> Any:
+        y = tilelink.attention(q, k, v, pages=table, **options)
         return _reduced(kind, y)
 
     return full_pages
@@ -164,6 +171,28 @@ def meaning_by_definition(how: How, inputs_of_ranks: Sequence[Mapping[str, torch
     """The whole result in float64."""
     assert len(inputs_of_ranks) == ranks
     return _merged(how, inputs_of_ranks) if how.merge else _decoded(how, inputs_of_ranks)
+
+
+def logs_by_definition(how: How, inputs_of_ranks: Sequence[Mapping[str, torch.Tensor]]) -> torch.Tensor:
+    """The logarithms of all sums of weights in float64: a weight is added for each token, or for each rank that has a state."""
+    first = inputs_of_ranks[0]["means" if how.merge else "q"]
+    out = torch.empty(first.shape[:2], dtype=torch.float64)
+    base = 2.0 if how.base2 else math.e
+    for b in range(out.shape[0]):
+        tokens = [] if how.merge else tokens_of(how, inputs_of_ranks, b)
+        for head in range(out.shape[1]):
+            if how.merge:
+                powers = [float(one["lse"][b, head]) for one in inputs_of_ranks]
+            else:
+                groups = inputs_of_ranks[0]["k"].shape[2]
+                keys = [key[head // (out.shape[1] // groups)].double() for _, key, _ in tokens]
+                scores = [float(key @ first[b, head].double()) * (how.scale or first.shape[2] ** -0.5) for key in keys]
+                scores = [how.soft_cap * math.tanh(s / how.soft_cap) for s in scores] if how.soft_cap else scores
+                powers = [one / math.log(base) for one in scores]
+            most = max(powers, default=-math.inf)
+            total = sum(base ** (one - most) for one in powers) if most > -math.inf else 0.0
+            out[b, head] = most + math.log(total, base) if total else -math.inf
+    return out
 
 
 def _merged(how: How, inputs_of_ranks: Sequence[Mapping[str, torch.Tensor]]) -> torch.Tensor:

@@ -264,6 +264,7 @@ def _decode() -> Iterator[Case]:
         yield _case("decode", spec, "planned", machine, sizes, {}, target)
     yield _case("decode", spec, "many sequences", machine, sizes | {"B": 64})
     yield _case("decode", spec, "packets with numbers", machine, sizes, {"protocol": "ll", "splits": "4"})
+    yield _case("decode", "12_flash_decode.py:decode_and_keep", "with logarithms", machine, sizes)
     projected = "12_flash_decode.py:decode_and_project"
     yield _case("decode", projected, "with its projection", machine, sizes | {"B": 8, "H": 8192})
     yield _case("decode", "12_flash_decode.py:merge", "given states", machine, {"B": 64, "Q": 64, "D": 128})

@@ -27,7 +27,7 @@ from tilelink.ir.spec import DecodeAttention
 from tilelink.schedule.index import Index, Number, call, greatest, least, rank
 from tilelink.schedule.memory import Buffer, Memory, Region, Table
 from tilelink.schedule.roles import Phase, Role, Sms
-from tilelink.schedule.steps import Compute, For, Let, Load, Step, Store
+from tilelink.schedule.steps import Compute, For, If, Let, Load, Step, Store
 
 STATE = Index("state")  # of those of all ranks
 SPLIT, HEAD, SEQUENCE, KEYS_HEAD = (Index(name) for name in ("split", "head", "sequence", "keys_head"))
@@ -238,8 +238,22 @@ class States:
             For(STATE.op, self.count, body, unrolled=True),
             Compute((name,), "attended", ("total", "weight")),
             Store(name, self._result(rows, cols)),
+            *self._logs(rows, across),
         )
         return Phase(sequences * down * across, steps, let, title="states of all ranks, in their order")
+
+    def _logs(self, rows: int, across: int) -> tuple[Step, ...]:
+        """The logarithms of the sums of all weights, which of the tiles of the same heads the first one stores."""
+        how = self.launch.how
+        if not how.logs:
+            return ()
+        steps: tuple[Step, ...] = (
+            Compute(("logs",), "log_of_weights", ("top", "weight")),
+            Compute(("logs_row",), "trans", ("logs",)),
+            *(() if how.base2 else (Compute(("logs_row",), "in_base_e", ("logs_row",)),)),
+            Store("logs_row", Region(how.logs, (SEQUENCE, HEAD), (1, rows))),
+        )
+        return (If(Index("column"), 0, steps),) if across > 1 else steps
 
     def _result(self, rows: int, cols: int) -> Region:
         """A tile of the result."""

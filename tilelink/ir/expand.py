@@ -57,6 +57,7 @@ from tilelink.ir.spec import (
     Elementwise,
     Flatten,
     GroupedMatmul,
+    LogWeights,
     Matmul,
     Merged,
     MergeStates,
@@ -154,6 +155,8 @@ class _Expansion:
             case Merged():
                 self.values[out] = GraphValue(out, node.output.local, node.output.dtype)
                 self.nodes.append(Merging(out, operation, node.inputs, node.line))
+            case LogWeights():  # of the merge that makes its operand
+                self.values[out] = GraphValue(out, node.output.local, node.output.dtype)
             case Dispatch() | Attention() | DecodeAttention() | MergeStates() | Flatten():
                 raise AssertionError("it is computed otherwise")
             case Attend():

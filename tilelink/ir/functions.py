@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Literal, overload
 
 import sympy
 
@@ -20,6 +21,7 @@ from tilelink.ir.spec import (
     Elementwise,
     Flatten,
     GroupedMatmul,
+    LogWeights,
     Matmul,
     MergeStates,
     ReduceScatter,
@@ -85,6 +87,37 @@ def send_recv(x: Tensor, by: int = 1) -> Tensor:
     return record(SendRecv(by), (x,), "send_recv")
 
 
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = ...,
+    window: int = ...,
+    soft_cap: float = ...,
+    softmax_scale: Scalar = ...,
+    zigzag: bool = ...,
+    lengths: Tensor | None = ...,
+    pages: Tensor | None = ...,
+    return_lse: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    window: int = ...,
+    soft_cap: float = ...,
+    softmax_scale: Scalar = ...,
+    lengths: Tensor | None = ...,
+    pages: Tensor | None = ...,
+    return_lse: Literal[True],
+    base2: bool = ...,
+) -> tuple[Tensor, Tensor]: ...
+
+
 def attention(
     q: Tensor,
     k: Tensor,
@@ -97,13 +130,17 @@ def attention(
     zigzag: bool = False,
     lengths: Tensor | None = None,
     pages: Tensor | None = None,
-) -> Tensor:
+    return_lse: bool = False,
+    base2: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """Queries [B, S, Q, D] over keys and values [B, T, G, D], Q a multiple of G: [B, S, Q, D], with scores and sums in fp32.
 
     Queries [B, Q, D] are one of each sequence, the one behind its last token. Tokens of keys and values are sharded then, and
     the result is Partial: all_reduce gives all heads to every rank, reduce_scatter some heads or sequences to each.
     `lengths` [B], int32: tokens that sequences have on all ranks together, 0 or more. `pages` [B, P], int32, Shard(1): keys and
     values are pages [N, L, G, D], Shard(0), and page p of sequence b is number pages[b, p] on the rank that has column p.
+    `return_lse`, of one query a sequence: (result, lse). In lse [B, Q], fp32, are the natural logarithms of the sums of the
+    weights, or those of `base2`; -inf where a query sees nothing. It is Partial, and reduced as the result is.
 
     `causal`: query i sees keys up to i. `window`: it sees so many of the last ones, itself included; 0 for all. `soft_cap`:
     scores become `soft_cap * tanh(score / soft_cap)`; 0 for none. `softmax_scale`: of scores, 0 for 1 / sqrt(D).
@@ -114,7 +151,11 @@ def attention(
         if isinstance(value, int | float) and not 0 <= value < math.inf:
             raise BadAttention(here(), reason=f"{name}={value}", legal=f"{name} is positive, or 0 for none.")
     if isinstance(q, Tensor) and len(q.shape) == 3:
-        return _decode(q, k, v, lengths, pages, zigzag, (window, soft_cap, softmax_scale))
+        state = _decode(q, k, v, lengths, pages, zigzag, (window, soft_cap, softmax_scale))
+        return _with_logs(*state, "attention", base2=base2) if return_lse else record(*state, "attention")
+    if return_lse:
+        reason = f"return_lse=True with queries of {len(getattr(q, 'shape', ()))} dimensions"
+        raise BadAttention(here(), reason=reason, legal="It is of one query a sequence, q [B, Q, D].")
     if lengths is not None or pages is not None:
         reason = (
             f"{'lengths' if lengths is not None else 'pages'} with queries of {len(getattr(q, 'shape', ()))} dimensions"
@@ -135,8 +176,8 @@ def _decode(
     pages: Tensor | None,
     zigzag: bool,
     how: tuple[int, float, Scalar],
-) -> Tensor:
-    """Attention of one query a sequence."""
+) -> tuple[DecodeAttention, tuple[Tensor, ...]]:
+    """Attention of one query a sequence, and what it takes."""
     if zigzag:
         reason = "zigzag=True with one query a sequence"
         raise BadAttention(here(), reason=reason, legal="It balances a causal mask of many queries.")
@@ -144,16 +185,36 @@ def _decode(
     scale = given if isinstance(given, sympy.Expr) else float(given)
     more = [one for one in (lengths, pages) if one is not None]
     operation = DecodeAttention(window, float(soft_cap), scale, lengths is not None, pages is not None)
-    return record(operation, (q, k, v, *more), "attention")
+    return operation, (q, k, v, *more)
 
 
-def merge_states(means: Tensor, lse: Tensor, *, base2: bool = False) -> Tensor:
+def _with_logs(
+    how: DecodeAttention | MergeStates, operands: tuple[Tensor, ...], what: str, *, base2: bool
+) -> tuple[Tensor, Tensor]:
+    """Both parts of a state: means, and logarithms of the sums of weights."""
+    return record(how, operands, what), record(LogWeights(how, base2), operands, what)
+
+
+@overload
+def merge_states(means: Tensor, lse: Tensor, *, base2: bool = ..., return_lse: Literal[False] = ...) -> Tensor: ...
+@overload
+def merge_states(
+    means: Tensor, lse: Tensor, *, base2: bool = ..., return_lse: Literal[True]
+) -> tuple[Tensor, Tensor]: ...
+
+
+def merge_states(
+    means: Tensor, lse: Tensor, *, base2: bool = False, return_lse: bool = False
+) -> Tensor | tuple[Tensor, Tensor]:
     """States of ranks as one, Partial: means [T, H, D] of values by weight, and in `lse` [T, H], fp32, the natural logarithm of
     the sum of the weights, or that of base 2. Both are Partial. A rank whose `lse` is -inf has seen nothing.
 
-    all_reduce gives the merged mean to every rank, reduce_scatter some tokens (dim=0) or heads (dim=1) to each.
+    all_reduce gives the merged mean to every rank, reduce_scatter some tokens (dim=0) or heads (dim=1) to each. `return_lse`:
+    (means, lse) of the merge, the logarithms of the sums of all weights, of the same base. Both are reduced alike.
     Raises BadAttention, AttentionPlacement, BadShape, IntegerOperand, NotATensor.
     """
+    if return_lse:
+        return _with_logs(MergeStates(base2), (means, lse), "merge_states", base2=base2)
     return record(MergeStates(base2), (means, lse), "merge_states")
 
 

@@ -193,6 +193,11 @@ class Merging:
     reads: tuple[str, ...]
     line: str
 
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Values that it makes: the means, and the logarithms that somebody needs."""
+        return (self.name, self.operation.logs) if self.operation.logs else (self.name,)
+
 
 def in_part(window: tuple[Interval, ...], relation: Relation) -> tuple[Interval, ...]:
     """The window of a read of all parts of `relation`, as it lies in each of them: along the parts it is whole."""
@@ -233,9 +238,9 @@ class TileGraph:
         self.nodes = nodes
         self.routings = routings
         self.edges: nx.DiGraph[str] = nx.DiGraph()
-        self.edges.add_nodes_from([*inputs, *(node.name for node in nodes)])
+        self.edges.add_nodes_from([*inputs, *(name for node in nodes for name in _made(node))])
         for node in nodes:
-            self.edges.add_edges_from((source, node.name) for source in _sources(node))
+            self.edges.add_edges_from((source, name) for source in _sources(node) for name in _made(node))
 
         self._ops = {node.name: node for node in nodes if isinstance(node, TileOp)}
         self._relations = {node.name: node for node in nodes if isinstance(node, Relation)}
@@ -324,6 +329,10 @@ def _sources(node: TileOp | Relation | Merging) -> Iterator[str]:
             yield from names
         case Relation(source=source):
             yield source
+
+
+def _made(node: TileOp | Relation | Merging) -> tuple[str, ...]:
+    return node.made if isinstance(node, Merging) else (node.name,)
 
 
 def _label(op: TileOp) -> str:

@@ -9,7 +9,7 @@ y = attention(q, k, v), q [B, Q, D];  all_reduce(y)   ->  the merge of the state
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tilelink.errors import BadAttention, BadShape
@@ -25,6 +25,7 @@ from tilelink.ir.spec import (
     BoundValue,
     DecodeAttention,
     Flatten,
+    LogWeights,
     Merged,
     MergeStates,
     ReduceScatter,
@@ -37,7 +38,9 @@ def as_matrices(spec: BoundSpec) -> BoundSpec:
     """`spec` with matrices for tensors of four dimensions; the spec itself if it has none."""
     if not any(len(value.shape) > _OF_ROWS for value in (*spec.inputs, *(node.output for node in spec.nodes))):
         return spec
-    nodes = tuple(made for node in spec.nodes if (made := _node(spec, node)) is not None)
+    if any(isinstance(node.operation, Merged) for node in spec.nodes):
+        return spec  # it has been
+    nodes = tuple(one for node in spec.nodes for one in _nodes(spec, node))
     return replace(spec, inputs=tuple(map(_value, spec.inputs)), nodes=nodes)
 
 
@@ -57,9 +60,29 @@ def _placement(placement: Placement) -> Placement:
     return Shard(placement.dim // _OF_ROWS) if isinstance(placement, Shard) else placement
 
 
+def _nodes(spec: BoundSpec, node: BoundNode) -> Iterator[BoundNode]:
+    """What `node` becomes. Means and logarithms of states are merged where the first of both is reduced."""
+    means, logs = node, _maker_of(spec, _logs_of(spec, node))
+    if isinstance(node.operation, AllReduce | ReduceScatter) and _log_weights(spec, node) is not None:
+        means, logs = _means_of(spec, node), node
+    if logs is None or logs is means:
+        made = _node(spec, node)
+        if made is not None:
+            yield made
+        return
+    if spec.nodes.index(node) > min(spec.nodes.index(means), spec.nodes.index(logs)):
+        return
+    merged, log_weights = _merged(spec, means), _log_weights(spec, logs)
+    assert isinstance(merged.operation, Merged), "it is made so"
+    assert log_weights is not None, "it has been looked at"
+    yield merged
+    if merged.operation.logs:
+        yield replace(logs, operation=log_weights, inputs=(merged.output.name,))
+
+
 def _node(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
     match node.operation:
-        case DecodeAttention() | MergeStates():
+        case DecodeAttention() | MergeStates() | LogWeights():
             _check_readers(spec, node)
             return None  # who reduces it merges
         case AllReduce() | ReduceScatter() if len(node.output.shape) > _OF_ROWS:
@@ -109,9 +132,47 @@ def _check_flat(spec: BoundSpec, node: BoundNode) -> None:
         raise BadAttention(node.line, reason=reason, legal="One of both: the result of flatten may be read many times.")
 
 
+def _maker_of(spec: BoundSpec, name: str) -> BoundNode | None:
+    return next((one for one in spec.nodes if one.output.name == name), None)
+
+
+def _log_weights(spec: BoundSpec, node: BoundNode) -> LogWeights | None:
+    """What the operand of `node` is, if it is logarithms of sums of weights."""
+    made = _maker_of(spec, node.inputs[0])
+    return made.operation if made is not None and isinstance(made.operation, LogWeights) else None
+
+
+def _means_of(spec: BoundSpec, node: BoundNode) -> BoundNode:
+    """The reduction of the means of the states whose logarithms `node` reduces. Raises BadAttention."""
+    for other in spec.nodes:
+        if _logs_of(spec, other) == node.output.name:
+            return other
+    reason = f"{node.inputs[0]} is reduced by {node.operation.word}, and the result that it belongs to is not"
+    legal = "Both are reduced alike; an output that is not needed may be left out."
+    raise BadAttention(node.line, reason=reason, legal=legal)
+
+
+def _logs_of(spec: BoundSpec, node: BoundNode) -> str:
+    """The value that a reduction of the same kind makes of the logarithms of the states that `node` reduces, if there is one."""
+    made = _maker_of(spec, node.inputs[0])
+    if made is None or not isinstance(made.operation, DecodeAttention | MergeStates):
+        return ""
+    for other in spec.nodes:
+        logs = _maker_of(spec, other.inputs[0]) if other.operation == node.operation else None
+        if logs is None or not isinstance(logs.operation, LogWeights):
+            continue
+        if (logs.operation.how, logs.inputs) == (made.operation, made.inputs):
+            return other.output.name
+    return ""
+
+
+def _flat(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
+    return next((one for one in spec.nodes if one.inputs == (node.output.name,) and one.operation == Flatten()), None)
+
+
 def _merged(spec: BoundSpec, node: BoundNode) -> BoundNode:
     """What a reduction makes of states. Raises BadShape, BadAttention."""
-    made = next((one for one in spec.nodes if one.output.name == node.inputs[0]), None)
+    made = _maker_of(spec, node.inputs[0])
     what = f"{node.operation.word} operand {node.inputs[0]}"
     if made is None or not isinstance(made.operation, DecodeAttention | MergeStates):
         shape = ", ".join(map(str, node.output.shape))
@@ -121,8 +182,12 @@ def _merged(spec: BoundSpec, node: BoundNode) -> BoundNode:
         reason = f"reduce_scatter(dim=2) of {node.inputs[0]} would cut heads"
         raise BadAttention(node.line, reason=reason, legal="dim=0, sequences or tokens, or dim=1, heads.")
     sequences, heads, width = node.output.shape
-    flat = next((one for one in spec.nodes if one.inputs == (node.output.name,) and one.operation == Flatten()), None)
+    flat, logs = _flat(spec, node), _logs_of(spec, node)
     merged = Merged(made.operation, dim, (sequences, heads, width), flat is not None)
+    if logs in spec.outputs or any(logs in one.inputs for one in spec.nodes):
+        reduced = _maker_of(spec, logs)
+        found = _log_weights(spec, reduced) if reduced is not None else None
+        merged = replace(merged, logs=logs, base2=found is not None and found.base2)
     if isinstance(made.operation, DecodeAttention):
         keys, named = spec.value(made.inputs[1]), made.operation.named(made.inputs)
         _, size, heads, _ = keys.local

@@ -45,6 +45,7 @@ from tilelink.ir.ops.routing import Spread as Spread
 from tilelink.ir.ops.slices import Slice as Slice
 from tilelink.ir.ops.states import DecodeAttention as DecodeAttention
 from tilelink.ir.ops.states import Flatten as Flatten
+from tilelink.ir.ops.states import LogWeights as LogWeights
 from tilelink.ir.ops.states import Merged as Merged
 from tilelink.ir.ops.states import MergeStates as MergeStates
 from tilelink.ir.ops.user_op import UserOp
@@ -75,6 +76,7 @@ Operation = (
     | Attend
     | DecodeAttention
     | MergeStates
+    | LogWeights
     | Flatten
     | Merged
 )

@@ -190,7 +190,7 @@ class Builder:
         relation = self.graph.relation(value)
         if relation is not None:
             return self._made_before(relation.source, index)
-        merged = next((one for one in self.graph.merges if one.name == value), None)
+        merged = next((one for one in self.graph.merges if value in one.made), None)
         if merged is not None:
             return all(self._made_before(one, index) for one in merged.reads)
         maker = self.problem.structure.maker(value)
@@ -242,7 +242,8 @@ class Builder:
         if fact := why_no_merge(merging, by, self.graph.values[merging.reads[0]].dtype, machine):
             raise Illegal(fact)
         self.out.append(state_merge(merging, by, machine, self._free_sms()))
-        self._after_source(merging.name)
+        for name in merging.made:
+            self._after_source(name)
 
     def _before_group(self, index: int) -> None:
         for member in self._members(index):

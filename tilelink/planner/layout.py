@@ -253,8 +253,7 @@ def make_buffers(problem: Problem, exchanges: Mapping[str, Exchange]) -> tuple[B
             for buffer in _sent(problem, relation, exchanges.get(relation.name)):
                 buffers.setdefault(buffer.name, buffer)
     for merging in graph.merges:
-        add(merging.name, Memory.LOCAL)
-        for name in merging.reads:
+        for name in (*merging.made, *merging.reads):
             add(name, Memory.LOCAL)
     for op in graph.ops():
         index = problem.structure.maker(op.name)

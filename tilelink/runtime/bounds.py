@@ -17,7 +17,7 @@ from lowering.entry import states_of
 from lowering.selfcheck.attention import attention_of
 from lowering.selfcheck.near import Near
 from lowering.selfcheck.routed import combined, dispatched, grouped, routing_of
-from lowering.selfcheck.states import decoded, merged_states
+from lowering.selfcheck.states import decoded, decoded_logs, merged_logs, merged_states
 from tilelink.ir.dtype import DTYPES
 from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import (
@@ -32,6 +32,7 @@ from tilelink.ir.spec import (
     Elementwise,
     Flatten,
     GroupedMatmul,
+    LogWeights,
     Matmul,
     MergeStates,
     ReduceScatter,
@@ -99,6 +100,10 @@ def _node(spec: BoundSpec, node: BoundNode, operands: list[list[Near]], library:
             return [Near.sum(operands[0], split).rounded(dtype)]
         case DecodeAttention() as how:
             return [_decoded(how, node, [near for (near,) in operands], dtype, spec.num_ranks).rounded(dtype)]
+        case LogWeights(DecodeAttention() as how, base2):
+            return [_logs(how, node, [near for (near,) in operands], spec.num_ranks, base2).rounded(dtype)]
+        case LogWeights(base2=base2):
+            return [merged_logs(operands[1], base2).rounded(dtype)]
         case MergeStates(base2):
             means, logs = operands
             return [merged_states(means, logs, base2).rounded(dtype)]
@@ -111,6 +116,13 @@ def _decoded(how: DecodeAttention, node: BoundNode, operands: list[Near], dtype:
     given = dict(zip(how.named(node.inputs), operands, strict=True))
     tensors = given["q"], given["k"], given["v"], given.get("lengths"), given.get("pages")
     return decoded(*tensors, dtype, window=how.window, soft_cap=how.soft_cap, scale=how.scale, ranks=ranks)
+
+
+def _logs(how: DecodeAttention, node: BoundNode, operands: list[Near], ranks: int, base2: bool) -> Near:
+    assert isinstance(how.scale, float), "bound"
+    given = dict(zip(how.named(node.inputs), operands, strict=True))
+    tensors = given["q"], given["k"], given.get("lengths"), given.get("pages")
+    return decoded_logs(*tensors, window=how.window, soft_cap=how.soft_cap, scale=how.scale, ranks=ranks, base2=base2)
 
 
 def _each(spec: BoundSpec, node: BoundNode, operands: list[list[Near]]) -> list[list[Near]]:

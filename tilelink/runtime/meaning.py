@@ -29,6 +29,7 @@ from tilelink.ir.spec import (
     Elementwise,
     Flatten,
     GroupedMatmul,
+    LogWeights,
     Matmul,
     Merged,
     MergeStates,
@@ -46,12 +47,17 @@ from tilelink.ir.user_reference import in_float64, reference_of
 def whole_inputs(spec: BoundSpec, ranks: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """The inputs as global tensors in float64, from the local parts of each rank, in the order of the ranks. States are no
     summands: those of all ranks are kept, with the ranks in front."""
-    states = {name for node in spec.nodes if isinstance(node.operation, MergeStates) for name in node.inputs}
+    states = {name for node in spec.nodes if _is_merge(node) for name in node.inputs}
     found = {}
     for value in spec.inputs:
         parts = [held[value.name].double() for held in ranks]
         found[value.name] = torch.stack(parts) if value.name in states else _whole(value.placement, parts)
     return found
+
+
+def _is_merge(node: BoundNode) -> bool:
+    operation = node.operation.how if isinstance(node.operation, LogWeights) else node.operation
+    return isinstance(operation, MergeStates)
 
 
 def _whole(placement: Placement, parts: list[torch.Tensor]) -> torch.Tensor:
@@ -101,7 +107,12 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
         case Attention() as how:
             return _attention(how, spec.num_ranks, *operands)
         case DecodeAttention() as how:
-            return _decode(how, spec.num_ranks, *operands)
+            return _decode(how, spec.num_ranks, *operands)[0]
+        case LogWeights(DecodeAttention() as how, base2):
+            natural = _decode(how, spec.num_ranks, *operands)[1]
+            return natural / math.log(2) if base2 else natural
+        case LogWeights(base2=base2):
+            return _merged_logs(2.0 if base2 else math.e, operands[1])
         case MergeStates(base2):
             return _merged(2.0 if base2 else math.e, *operands)
         case Attend() | Merged():
@@ -159,12 +170,13 @@ def _attention(how: Attention, ranks: int, q: torch.Tensor, k: torch.Tensor, v: 
 
 def _decode(
     how: DecodeAttention, ranks: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *more: torch.Tensor
-) -> torch.Tensor:
-    """Sequence by sequence: the tokens that are seen, wherever they lie, and the mean of their values by softmax."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sequence by sequence: the tokens that are seen, wherever they lie, the mean of their values by softmax, and the natural
+    logarithm of the sum of their weights."""
     given = dict(zip(["lengths"] * how.lengths + ["pages"] * how.pages, more, strict=True))
     tokens = k.shape[1] * (given["pages"].shape[1] if how.pages else 1)
     shared = q.shape[1] // k.shape[2]
-    out = torch.zeros_like(q)
+    out, logs = torch.zeros_like(q), torch.full(q.shape[:2], -torch.inf, dtype=torch.float64)
     for b in range(len(q)):
         length = max(0, min(tokens, int(given["lengths"][b]))) if how.lengths else tokens
         token = torch.arange(length)
@@ -182,7 +194,8 @@ def _decode(
             if how.soft_cap:
                 scores = how.soft_cap * torch.tanh(scores / how.soft_cap)
             out[b, head] = scores.softmax(0) @ values[:, head // shared]
-    return out
+            logs[b, head] = scores.max() + (scores - scores.max()).exp().sum().log()
+    return out, logs
 
 
 def _merged(base: float, means: torch.Tensor, logs: torch.Tensor) -> torch.Tensor:
@@ -191,6 +204,13 @@ def _merged(base: float, means: torch.Tensor, logs: torch.Tensor) -> torch.Tenso
     weights = torch.where(there, base ** (logs - logs.max(0).values), 0)
     terms = weights.unsqueeze(3) * torch.where(there.unsqueeze(3), means, 0)
     return terms.sum(0) / torch.where(there.any(0), weights.sum(0), 1).unsqueeze(2)
+
+
+def _merged_logs(base: float, logs: torch.Tensor) -> torch.Tensor:
+    """The logarithm of the sum of the weights of all ranks; of nothing, if no rank has seen any."""
+    top = logs.max(0).values
+    sums = (base ** (logs - torch.where(top > -torch.inf, top, 0))).sum(0)
+    return torch.where(top > -torch.inf, top + sums.log() / math.log(base), -torch.inf)
 
 
 def _constant(number: object) -> list[float]:

@@ -146,11 +146,38 @@ StatesOp = DecodeAttention | MergeStates
 
 
 @dataclass(frozen=True, slots=True)
+class LogWeights(Op):
+    """Of the states that `how` makes of its operands the logarithms [B, Q] of the sums of their weights, in fp32, of base e or 2;
+    -inf where nothing has been seen. They are the second part of a state, which is reduced as the first one is, the means."""
+
+    word: ClassVar[str] = "log_weights"
+    suffix: ClassVar[str] = "_lse"
+    most_dims: ClassVar[int] = 4
+    how: StatesOp
+    base2: bool
+
+    def dtype(self, operands: Sequence[Value], location: Location) -> str:
+        self.how.dtype(operands, location)
+        return "fp32"
+
+    def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
+        shape, placement = self.how.infer(operands, location)
+        return shape[:2], placement
+
+    def expressions(self) -> tuple[sympy.Expr, ...]:
+        return self.how.expressions()
+
+    def bound(self, operands: Sequence[BoundValue], sizes: Mapping[str, int], location: Location) -> Self:
+        return replace(self, how=self.how.bound(operands, sizes, location))
+
+
+@dataclass(frozen=True, slots=True)
 class Merged(Op):
     """The states that ranks have of `how`, merged: all of them on every rank, or the part along `dim` of [B, Q, D] that is its
     own. No user writes it: it is what all_reduce and reduce_scatter make of a state. `shape`: B, Q, D. Of keys and values, which
     are matrices here, `keys` heads and so many `tokens` of a sequence are on a rank; `page`: those of a page, 0 if they lie one
-    behind the other. `flat`: the result is a matrix [B, Q * D]."""
+    behind the other. `flat`: the result is a matrix [B, Q * D]. `logs`: the value [B, Q] with the logarithms of the sums of all
+    weights, if anybody needs them, of base e or of 2."""
 
     word: ClassVar[str] = "merge"
     most_dims: ClassVar[int] = 4
@@ -161,6 +188,8 @@ class Merged(Op):
     keys: int = 0
     tokens: int = 0
     page: int = 0
+    logs: str = ""
+    base2: bool = False
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         return operands[0].shape, Replicate() if self.dim is None else Shard(self.dim)

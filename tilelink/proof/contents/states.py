@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilelink.ir.placement import Partial
-from tilelink.ir.spec import BoundNode, BoundSpec, BoundValue, DecodeAttention, Merged, MergeStates
+from tilelink.ir.spec import BoundNode, BoundSpec, BoundValue, DecodeAttention, LogWeights, Merged, MergeStates
 from tilelink.proof.contents.orders import InBase2
 from tilelink.proof.contents.shares import OWN_SHARE, logs_of, means_of
 from tilelink.proof.contents.tile import LEAST_SCORE, Full, Held, MergedStates, Nothing, Share, Term, Tile, Zero
@@ -20,11 +20,13 @@ from tilelink.proof.contents.trace import Done
 from tilelink.proof.contents.values import Mismatch, Values
 from tilelink.schedule.index import Ints
 
-OPS = (OWN_SHARE, "log_of_weights", "merge_state", "in_base_2")
+OPS = (OWN_SHARE, "log_of_weights", "merge_state", "in_base_2", "in_base_e")
+
+_BASE_2 = " of base 2"  # the end of the name of logarithms
 
 
 def with_logs_in_base_2(spec: BoundSpec) -> BoundSpec:
-    """`spec` with the logarithms of given states in the base of the merge."""
+    """`spec` with logarithms that are given, or wanted, in the base of the merge."""
     more = tuple(_in_base_2(spec))
     return replace(spec, nodes=(*more, *spec.nodes)) if more else spec
 
@@ -35,10 +37,13 @@ def _in_base_2(spec: BoundSpec) -> Iterator[BoundNode]:
             logs = spec.value(node.inputs[1])
             made = BoundValue(base_2_of(logs.name), logs.shape, logs.local, Partial(), logs.dtype)
             yield BoundNode(InBase2(), (logs.name,), made, node.line)  # type: ignore[arg-type]
+        if isinstance(node.operation, LogWeights) and not node.operation.base2:
+            made = replace(node.output, name=base_2_of(node.output.name))
+            yield BoundNode(InBase2(), (node.output.name,), made, node.line)  # type: ignore[arg-type]
 
 
 def base_2_of(logs: str) -> str:
-    return f"{logs} of base 2"
+    return f"{logs}{_BASE_2}"
 
 
 def made_of_states(values: Values, done: Done, op: str, held: Mapping[str, Held], ranks: Ints) -> tuple[Held, ...]:
@@ -57,7 +62,11 @@ def made_of_states(values: Values, done: Done, op: str, held: Mapping[str, Held]
             return (one,) * (3 if op == "merge_state" else 1)
     if op == "in_base_2":
         return (_based(values, operands[0]),)
+    if op == "in_base_e":
+        return (_natural(operands[0]),)
     if op == "log_of_weights":
+        if isinstance(operands[0], MergedStates):
+            return (_log_of_all(values, operands, ranks),)
         return (_log(operands, ranks),)
     return _merged(values, operands, ranks)
 
@@ -78,6 +87,26 @@ def _based(values: Values, logs: Held) -> Tile:
     if not isinstance(logs, Tile) or base_2_of(logs.term.name) not in values.makers:
         raise Mismatch("it has no logarithms of given states")
     return replace(logs, term=Term(base_2_of(logs.term.name)))
+
+
+def _natural(logs: Held) -> Tile:
+    if not isinstance(logs, Tile) or not logs.term.name.endswith(_BASE_2):
+        raise Mismatch("it has no logarithms of base 2")
+    return replace(logs, term=Term(logs.term.name.removesuffix(_BASE_2)))
+
+
+def _log_of_all(values: Values, operands: Sequence[Held], ranks: Ints) -> Tile:
+    """The logarithms of the sums of the weights of all states."""
+    top, weight = operands
+    if not isinstance(top, MergedStates) or not isinstance(weight, MergedStates) or (top.which, weight.which) != (0, 1):
+        raise Mismatch("it is not the state of a merge")
+    start, extent, skip, how = _own_part(values, top, weight, ranks)
+    if not how.logs:
+        raise Mismatch(f"nobody needs the logarithms of {top.out}")
+    place = top.place
+    term = Term(how.logs if how.base2 else base_2_of(how.logs))
+    shape = (place.shape[0], 1) if place.shape else None
+    return Tile(term, (1, 0), ranks, start[:2], extent[:2], skip[:2], place.known, shape=shape)
 
 
 def _log(operands: Sequence[Held], ranks: Ints) -> Tile:
@@ -158,7 +187,29 @@ def _node_of(values: Values, mean: Tile, log: Tile) -> tuple[BoundNode, int]:
 
 def mean_of_all(values: Values, total: MergedStates, weight: Held, ranks: Ints) -> Tile:
     """The result of a merge, which has the states of all. Raises Mismatch."""
-    if not isinstance(weight, MergedStates) or (total.which, weight.which) != (2, 1) or total.times is not weight.times:
+    if not isinstance(weight, MergedStates) or (total.which, weight.which) != (2, 1):
+        raise Mismatch("it is not the state of a merge")
+    start, extent, skip, how = _own_part(values, total, weight, ranks)
+    place, own = total.place, how.shape
+    if not how.flat:
+        return replace(place, term=Term(total.out), owner=ranks, start=start, axes=(1, 2))
+    if (wrong := place.some & (extent[1] > 1)).any():
+        raise Mismatch(f"heads of {total.out} lie side by side", wrong)
+    first = (start[0], start[1] * own[2] + start[2])
+    long, masked = (extent[0], extent[2]), (skip[0], skip[2])
+    return Tile(Term(total.out), (0, 1), ranks, first, long, masked, place.known, shape=place.shape)
+
+
+Columns = tuple[Ints, ...]
+
+
+def _own_part(
+    values: Values, total: MergedStates, other: MergedStates, ranks: Ints
+) -> tuple[Columns, Columns, Columns, Merged]:
+    """Where the elements of a merge lie in the part of a rank, (start, extent, skip): the states of all are in it, each once."""
+    starts = zip(total.place.start, other.place.start, strict=True)
+    same = np.array_equal(total.times, other.times) and all(np.array_equal(a, b) for a, b in starts)
+    if total.out != other.out or not same:
         raise Mismatch("it is not the state of a merge")
     place, node = total.place, values.makers[total.out]
     wrong = place.some & (total.times != 1).any(axis=1)
@@ -175,10 +226,4 @@ def mean_of_all(values: Values, total: MergedStates, weight: Held, ranks: Ints) 
         start[dim] = start[dim] - ranks * own[dim]
         if (wrong := place.some & ((start[dim] < 0) | (start[dim] + extent[dim] > own[dim]))).any():
             raise Mismatch(f"it is {node.output.name} of another rank", wrong)
-    if not node.operation.flat:
-        return replace(place, term=Term(node.output.name), owner=ranks, start=tuple(start), axes=(1, 2))
-    if (wrong := place.some & (extent[1] > 1)).any():
-        raise Mismatch(f"heads of {node.output.name} lie side by side", wrong)
-    first = (start[0], start[1] * own[2] + start[2])
-    long, masked = (extent[0], extent[2]), (skip[0], skip[2])
-    return Tile(Term(node.output.name), (0, 1), ranks, first, long, masked, place.known, shape=place.shape)
+    return tuple(start), extent, skip, node.operation

@@ -1,0 +1,155 @@
+"""Both parts of a state: means with the logarithms of the sums of their weights, reduced alike, against the definition."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+import lowering
+import tilelink
+import topologies
+from tests.pipeline.decode_specs import Drawn, How, drawn, logs_by_definition, meaning_by_definition, spec_of
+from tests.pipeline.test_decode import _FAR, scheduled
+from tests.proof.planted import Change, refuted
+from tests.proof.test_attention import computed
+from tilelink import Shard, Tensor, dims
+from tilelink.errors import BadAttention
+from tilelink.ir.spec import bind
+from tilelink.proof.verify import verify
+from tilelink.runtime.emulated import EmulatedRun
+from tilelink.runtime.meaning import cut
+from tilelink.runtime.run import run_emulated
+from tilelink.schedule.index import Index
+from tilelink.schedule.memory import Region
+from tilelink.schedule.steps import Compute, Step, Store
+
+_LOG_FAR = {"bf16": 1e-3, "fp16": 1e-3, "fp32": 1e-4}  # products of bf16 and fp16 are exact; sums are of fp32
+_SIZES = {"B": 3, "S": 132, "Q": 8, "G": 2, "D": 16}
+B, S, Q, G, D, H = dims("B S Q G D H")
+KEYS = Tensor(B, S, G, D, placement=Shard(1))
+
+
+def with_logs(rng: random.Random, ranks: int) -> Drawn:
+    """A random spec that returns logarithms, too."""
+    found = drawn(rng, ranks)
+    how = replace(found.how, lse=True, base2=rng.random() < 0.5)
+    return Drawn(found.kind, how, bind(spec_of(found.kind, how).spec, found.sizes, ranks, found.spec.inputs[0].dtype))
+
+
+@pytest.mark.quick(4)
+@pytest.mark.parametrize("seed", range(60))
+def test_a_random_schedule_makes_both_parts(seed: int) -> None:
+    rng = random.Random(7000 + seed)
+    found = with_logs(rng, rng.choice([2, 2, 3, 3, 4, 8]))
+    schedule, spec = scheduled(rng, found), found.spec
+    proof = verify(schedule)
+    assert proof.proved, proof.findings
+    source = lowering.emit(schedule, rng.choice(["triton", "triton-distributed"]))
+    if seed % 3 == 0:
+        assert run_emulated(schedule, source, calls=2, seed=seed).equal
+    run = EmulatedRun(schedule, source, seed)
+    for _ in range(2):
+        run.call()
+    run.finish()
+    for inputs, outputs in run.calls:
+        means = meaning_by_definition(found.how, inputs, spec.num_ranks)
+        logs = logs_by_definition(found.how, inputs)
+        for rank, (out, lse) in enumerate(outputs):
+            placement = spec.value(spec.outputs[1]).placement
+            assert placement == spec.value(spec.outputs[0]).placement
+            part, log = (cut(one, placement, rank, spec.num_ranks) for one in (means, logs))
+            assert (out.double() - part).abs().max() <= _FAR[spec.inputs[0].dtype]
+            assert lse.dtype == torch.float32
+            off = torch.where(lse.double() == log, 0, (lse.double() - log).abs())  # -inf is -inf
+            assert (off <= _LOG_FAR[spec.inputs[0].dtype] * log.abs().clamp(1, 1e9)).all()
+
+
+def _logs_only(new: Step | None) -> Change:
+    def change(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Store) and step.value == "logs_row":
+            return () if new is None else (new,)
+        return (step,)
+
+    return change
+
+
+def _moved(dim: int) -> Change:
+    def change(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Store) and step.value == "logs_row":
+            start = list(step.region.start)
+            start[dim] = start[dim] + 1
+            return (replace(step, region=replace(step.region, start=tuple(start))),)
+        return (step,)
+
+    return change
+
+
+BUGS: dict[str, Change] = {
+    "they are never stored": _logs_only(None),
+    "of the next head": _moved(1),
+    "of the next sequence": _moved(0),
+    "of base 2": computed("in_base_e", lambda one: (replace(one, op="copy"),)),
+    "natural ones twice": computed("in_base_e", lambda one: (one, one)),
+    "the top as the weight": computed(
+        "log_of_weights", lambda one: (replace(one, operands=("top", "top")),) if one.results == ("logs",) else (one,)
+    ),
+    "the mean in their place": computed(
+        "in_base_e", lambda one: (one, Compute(("logs_row",), "copy", ("total",)))
+    ),
+    "in the place of the mean": _logs_only(Store("logs_row", Region("out_0", (Index("sequence"), Index("head"), 0), (1, 2, 1)))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_wrong_logarithm_is_refuted(bug: str) -> None:
+    spec = spec_of("heads", How(lengths=True, lse=True))
+    schedule = spec.plan_for(topologies.load("laptop-switch", 4), _SIZES, "bf16", {})
+    assert verify(schedule).proved
+    assert refuted(schedule, BUGS[bug])
+
+
+def test_they_come_in_any_order_and_beside_a_projection() -> None:
+    @tilelink.overlap
+    def projected(q: Tensor(B, Q, D), k: KEYS, v: KEYS, w: Tensor(Q * D, H, placement=Shard(0))):  # type: ignore[no-untyped-def, valid-type]
+        y, lse = tilelink.attention(q, k, v, return_lse=True)
+        logs = tilelink.reduce_scatter(lse, dim=1)
+        out = tilelink.all_reduce(tilelink.flatten(tilelink.reduce_scatter(y, dim=1)) @ w)
+        return logs, out
+
+    @tilelink.overlap
+    def scaled(q: Tensor(B, Q, D), k: KEYS, v: KEYS):  # type: ignore[no-untyped-def, valid-type]
+        y, lse = tilelink.attention(q, k, v, return_lse=True)
+        return tilelink.all_reduce(lse) * math.log2(math.e), tilelink.all_reduce(y)
+
+    for spec, more in ((projected, {"H": 64}), (scaled, {})):
+        schedule = spec.plan_for(topologies.load("laptop-switch", 2), _SIZES | more, "fp32", {})
+        assert run_emulated(schedule, lowering.emit(schedule), calls=2).equal
+
+
+def test_logarithms_that_nobody_needs_cost_nothing() -> None:
+    @tilelink.overlap
+    def plain(q: Tensor(B, Q, D), k: KEYS, v: KEYS):  # type: ignore[no-untyped-def, valid-type]
+        y, lse = tilelink.attention(q, k, v, return_lse=True)
+        tilelink.all_reduce(lse)
+        return tilelink.all_reduce(y)
+
+    schedule = plain.plan_for(topologies.load("laptop-switch", 2), _SIZES, "bf16", {})
+    assert "logs_row" not in str(schedule)
+    assert run_emulated(schedule, lowering.emit(schedule)).equal
+
+
+def test_both_parts_are_reduced_alike() -> None:
+    def alone(q: Tensor(B, Q, D), k: KEYS, v: KEYS):  # type: ignore[no-untyped-def, valid-type]
+        return tilelink.all_reduce(tilelink.attention(q, k, v, return_lse=True)[1])
+
+    def otherwise(q: Tensor(B, Q, D), k: KEYS, v: KEYS):  # type: ignore[no-untyped-def, valid-type]
+        y, lse = tilelink.attention(q, k, v, return_lse=True)
+        return tilelink.all_reduce(y), tilelink.reduce_scatter(lse, dim=1)
+
+    for function in (alone, otherwise):
+        with pytest.raises(BadAttention, match="the result that it belongs to is not"):
+            tilelink.overlap(function).plan_for(topologies.load("laptop-switch", 2), _SIZES, "bf16", {})
