@@ -99,7 +99,7 @@ def _expression(spec: BoundSpec, node: BoundNode, library: Collection[str]) -> s
             given = how.named(node.inputs)
             listed = ", ".join(given.get(name, "None") for name in ("q", "k", "lengths", "pages"))
             return f"[decoded_logs({listed}, {_numbers(spec, how)}, base2={base2}).rounded({dtype})]"
-        case LogWeights(base2=base2):
+        case LogWeights(MergeStates(), base2):
             return f"[merged_logs({node.inputs[1]}, {base2}).rounded({dtype})]"
         case MergeStates(base2):
             return f"[merged_states({', '.join(node.inputs)}, {base2}).rounded({dtype})]"
@@ -143,6 +143,10 @@ def _local(node: BoundNode, operands: Sequence[str], split: str) -> str:
             how = f"causal={causal}, window={window}, soft_cap={soft_cap}, scale={scale}"
             how += ", zigzag=NUM_RANKS" if zigzag else ""
             return f"attention_of({listed}, {TORCH[node.output.dtype]}, {how})"
+        case LogWeights(Attention(causal, window, soft_cap, scale, zigzag), base2):
+            how = f"causal={causal}, window={window}, soft_cap={soft_cap}, scale={scale}, base2={base2}"
+            how += ", zigzag=NUM_RANKS" if zigzag else ""
+            return f"attention_logs({', '.join(operands[:2])}, {how})"
         case Dispatch():
             return f"dispatched({listed})"
         case GroupedMatmul():
@@ -335,7 +339,8 @@ def logs_of(spec: BoundSpec) -> list[str]:
 
 def states_of(spec: BoundSpec) -> list[str]:
     """Values of which ranks have states, which are merged and not added."""
-    return [node.output.name for node in spec.nodes if isinstance(node.operation, StatesOp | LogWeights)]
+    made = ((node, getattr(node.operation, "how", node.operation)) for node in spec.nodes)
+    return [node.output.name for node, operation in made if isinstance(operation, StatesOp)]
 
 
 def input_scales(spec: BoundSpec) -> dict[str, float]:

@@ -160,6 +160,17 @@ def last_values(total, weights, queries_used, values, values_loaded, values_used
 
 
 @gluon.jit
+def store_logs(top, weight, keys, logs, row, stride, NATURAL: gl.constexpr):
+    """Consumer: store the logarithms of the sums of weights of its rows, which begin `row` rows behind `logs`."""
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, keys.shape[1], 16])
+    log = top + gl.log2(weight)
+    if NATURAL:
+        log = log * 0.6931471805599453
+    rows = row + gl.arange(0, top.shape[0], gl.SliceLayout(1, SCORES))
+    gl.store(logs + rows * stride, log)
+
+
+@gluon.jit
 def store_means(total, weight, desc, row, col, leaving):
     """Consumer: store the means of the values of its rows."""
     WIDTH: gl.constexpr = total.shape[1]

@@ -3,6 +3,8 @@
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
+import math
+
 import torch
 
 from lowering.selfcheck.near import Near, spread_of
@@ -40,6 +42,36 @@ def attention_of(
                 found = _of_rows(rows, some[1], some[2], hidden, dtype, soft_cap, scale)
                 value[b, first:last, head], error[b, first:last, head] = found.value, torch.as_tensor(found.error)
     return Near(value, error)
+
+
+def attention_logs(
+    q: Near, k: Near, *, causal: bool, window: int, soft_cap: float, scale: float, base2: bool, zigzag: int = 0
+) -> Near:
+    """Logarithms [B, S, Q], of base e or 2, of the sums of the weights of queries [B, S, Q, D] over keys [B, T, G, D]. One moves
+    as much as the mean of the scores by weight, and by rounding of its own size."""
+    value = torch.zeros(q.value.shape[:3], dtype=torch.float64, device=q.value.device)
+    error = torch.zeros(q.value.shape[:3], dtype=torch.float32, device=q.value.device)
+    token, shared = tokens_in_order(q.value.shape[1], zigzag, q.value.device), q.value.shape[2] // k.value.shape[2]
+    seen_at = token if causal else torch.arange(k.value.shape[1], device=token.device)
+    for b in range(q.value.shape[0]):
+        for head in range(q.value.shape[2]):
+            some, keys = _head(q, b, head), _head(k, b, head // shared)
+            for first in range(0, q.value.shape[1], ROWS):
+                last = min(first + ROWS, q.value.shape[1])
+                hidden = _hidden(token[first:last], seen_at, causal=causal, window=window)
+                found = logs_of_rows(some.rows(first, last, some.value.shape), keys, hidden, soft_cap, scale, base2)
+                value[b, first:last, head], error[b, first:last, head] = found.value, torch.as_tensor(found.error)
+    return Near(value, error)
+
+
+def logs_of_rows(q: Near, k: Near, hidden: torch.Tensor, soft_cap: float, scale: float, base2: bool) -> Near:
+    scores, off = scores_of_rows(q, k, soft_cap, scale)
+    scores = scores.masked_fill(hidden, -torch.inf)
+    value = scores.logsumexp(1)
+    size = 1 + scores.masked_fill(hidden, 0.0).abs().amax(1) + value.abs()
+    moved = (torch.softmax(scores, 1) * off).sum(1) + 2**-20 * size
+    by = math.log2(math.e) if base2 else 1.0
+    return Near(value * by, (moved * by).float())
 
 
 def _head(x: Near, b: int, head: int) -> Near:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
-from lowering.selfcheck.attention import _of_rows, scores_of_rows
+from lowering.selfcheck.attention import _of_rows, logs_of_rows
 from lowering.selfcheck.near import Near
 
 
@@ -88,11 +88,11 @@ def decoded_logs(
     value = torch.full(q.value.shape[:2], -torch.inf, dtype=torch.float64, device=q.value.device)
     error = torch.zeros(q.value.shape[:2], dtype=torch.float32, device=q.value.device)
     for b, heads, places in _groups_of(q, k, lengths, pages, window, ranks):
-        scores, off = scores_of_rows(_at(q, (b, heads)), _at(k, places), soft_cap, scale)
-        value[b, heads] = scores.logsumexp(1)
-        size = 1 + scores.abs().amax(1) + value[b, heads].abs()
-        error[b, heads] = ((torch.softmax(scores, 1) * off).sum(1) + 2**-20 * size).float()
-    return _in_base(Near(value, error), base2)
+        keys = _at(k, places)
+        hidden = torch.zeros(1, len(keys.value), dtype=torch.bool, device=q.value.device)
+        found = logs_of_rows(_at(q, (b, heads)), keys, hidden, soft_cap, scale, base2)
+        value[b, heads], error[b, heads] = found.value, torch.as_tensor(found.error)
+    return Near(value, error)
 
 
 def merged_logs(logs: list[Near], base2: bool) -> Near:
@@ -100,12 +100,8 @@ def merged_logs(logs: list[Near], base2: bool) -> Near:
     log = torch.stack([one.value.double() for one in logs]) * (math.log(2) if base2 else 1)
     value = log.logsumexp(0)
     size = torch.where(log > -torch.inf, log.abs(), 0).amax(0) + 1
-    return _in_base(Near(value, (2**-20 * size).float()), base2)
-
-
-def _in_base(natural: Near, base2: bool) -> Near:
     by = math.log2(math.e) if base2 else 1.0
-    return Near(natural.value * by, natural.error * by)
+    return Near(value * by, (2**-20 * by * size).float())
 
 
 def _groups_of(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lowering.source import Chain
 from lowering.steps.dtypes import element
 from lowering.steps.errors import NotPrinted
 from lowering.steps.gluon_product import GROUP_WARPS
@@ -42,9 +43,12 @@ class Fold:
         folds = [step for step in steps_in(phase.body) if isinstance(step, Compute) and step.op in FOLDS]
         loads = {step.result: step for step in steps_in(phase.body) if isinstance(step, Load)}
         stores = [step for step in steps_in(phase.body) if isinstance(step, Store)]
-        if not folds or len(stores) != 1 or phase.body[-1] is not stores[0]:
-            raise self.refused("a cooperative phase that is no fold with one store at its end")
-        self.step, (self.store,) = folds[0], stores
+        logs = [step for step in steps_in(phase.body) if isinstance(step, Compute) and step.op == "log_of_weights"]
+        if not folds or len(stores) != 1 + len(logs) or phase.body[-1] is not stores[-1]:
+            raise self.refused("a cooperative phase that is no fold with the store of its result at the end")
+        self.step, self.store, self.of_logs = folds[0], stores[-1], {str(one.results[0]) for one in logs}
+        changed = (step for step in steps_in(phase.body) if isinstance(step, Compute) and step.op == "in_base_e")
+        self.natural = {str(one.results[0]) for one in changed}
         self.state = tuple(map(str, self.step.results))
         self.loads = tuple(loads[str(name)] for name in self.step.operands[3:6])
         regions = [*(load.region for load in loads.values()), self.store.region]
@@ -219,11 +223,24 @@ class _Consumer(_Group):
         self.out.line(f"{_NUMBER} += 1")
 
     def store(self, step: Store) -> None:
-        _, weight, total = self.fold.state
+        top, weight, total = self.fold.state
+        if step.value in self.fold.of_logs:
+            self._store_logs(step, top, weight)
+            return
         name, row, col = self.of_group(step, "leaving", self.fold)
         rows = self.descriptors[name].block[0]
         where = [name, f"{self.spell(row)} + GROUP * {rows}", self.spell(col), "leaving.index(GROUP)"]
         self.out.call("store_means(", [total, weight, *where])
+
+    def _store_logs(self, step: Store, top: str, weight: str) -> None:
+        """Of the rows of the group, in the column of their head."""
+        row, head = step.region.start
+        buffer = step.region.buffer
+        rows = self.spell.number("queries_tile_rows", int(step.region.extent[0]) // GROUPS, "rows of tile queries_tile")  # type: ignore[arg-type]
+        first = Chain((self.regions.base(step.region), *self.spell.flat((row, head), buffer, 0)))
+        each = self.spell.step(buffer, 0)
+        where: list[str | Chain] = [first, f"GROUP * {rows}", each, f"NATURAL={step.value in self.fold.natural}"]
+        self.out.call("store_logs(", [top, weight, "keys_ring", *where])
 
 
 def _computing(body: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -31,6 +31,8 @@ class How:
     soft_cap: float = 0.0
     scale: float = 0.0
     zigzag: bool = False
+    lse: bool = False
+    base2: bool = False
 
 
 @cache
@@ -44,6 +46,8 @@ def spec_of(kind: str, how: How) -> Overlap:
         "softmax_scale": how.scale,
     }
     options["zigzag"] = how.zigzag
+    if how.lse:
+        options |= {"return_lse": True, "base2": how.base2}
 
     if kind == "gathered":
 
@@ -127,6 +131,29 @@ def by_definition(how: How, ranks: int, q: torch.Tensor, k: torch.Tensor, v: tor
     return out
 
 
+def logs_by_definition(how: How, ranks: int, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """The logarithm of the sum of the weights of each query, in float64."""
+    token = list(range(q.shape[1]))
+    if how.zigzag:
+        size = q.shape[1] // (2 * ranks)
+        token = [b * size + i for rank in range(ranks) for b in (rank, 2 * ranks - 1 - rank) for i in range(size)]
+    keys = token if how.causal else list(range(k.shape[1]))
+    out, scale = torch.empty(q.shape[:3], dtype=torch.float64), how.scale or 1 / math.sqrt(q.shape[3])
+    for b in range(q.shape[0]):
+        for head in range(q.shape[2]):
+            group = head * k.shape[2] // q.shape[2]
+            for place, mine in enumerate(token):
+                seen = [j for j, key in enumerate(keys) if not how.causal or key <= mine]
+                seen = [j for j in seen if not how.window or keys[j] > mine - how.window]
+                scores = (k[b, seen, group].double() * q[b, place, head].double()).sum(1) * scale
+                if how.soft_cap:
+                    scores = (scores / how.soft_cap).tanh() * how.soft_cap
+                top = float(scores.max())
+                total = sum(math.exp(float(one) - top) for one in scores)
+                out[b, place, head] = (top + math.log(total)) / (math.log(2) if how.base2 else 1)
+    return out
+
+
 @dataclass(frozen=True)
 class Drawn:
     kind: str
@@ -139,13 +166,15 @@ class Drawn:
         return dict(self.schedule.spec.sizes)
 
 
-def drawn(rng: random.Random) -> Drawn:
+def drawn(rng: random.Random, *, lse: bool = False) -> Drawn:
     """A random schedule of a random spec: ragged lengths, shared heads, masks; any machine, dtype and target."""
     ranks, kind = rng.choice([2, 2, 3, 4, 8]), rng.choice(KINDS)
     causal = rng.random() < 0.6 and kind != "cross"
     window = rng.choice([0, 0, 1, 3, 17, 40]) if causal else 0
     zigzag = causal and not window and kind == "gathered" and rng.random() < 0.5
     how = How(causal, window, rng.choice([0.0, 0.0, 5.0]), rng.choice([0.0, 0.3]), zigzag)
+    if lse:
+        how = replace(how, lse=True, base2=rng.random() < 0.5)
     groups = rng.choice([1, 2, 3]) * (ranks if kind == "heads" else 1)
     tokens = ranks * (32 * rng.randint(1, 3) if zigzag else rng.randint(1, 90 // ranks))
     sizes = {

@@ -12,20 +12,24 @@ import torch
 import lowering
 import tilelink
 import topologies
+from tests.pipeline import attention_specs
 from tests.pipeline.decode_specs import Drawn, How, drawn, logs_by_definition, meaning_by_definition, spec_of
+from tests.pipeline.test_attention import SHARED
 from tests.pipeline.test_decode import _FAR, scheduled
 from tests.proof.planted import Change, refuted
 from tests.proof.test_attention import computed
 from tilelink import Shard, Tensor, dims
-from tilelink.errors import BadAttention
+from tilelink.compiled.check import check_compiled
+from tilelink.errors import BadAttention, BadShape
 from tilelink.ir.spec import bind
 from tilelink.proof.verify import verify
 from tilelink.runtime.emulated import EmulatedRun
-from tilelink.runtime.meaning import cut
+from tilelink.runtime.load import load_source
+from tilelink.runtime.meaning import cut, whole_inputs
 from tilelink.runtime.run import run_emulated
 from tilelink.schedule.index import Index
 from tilelink.schedule.memory import Region
-from tilelink.schedule.steps import Compute, Step, Store
+from tilelink.schedule.steps import Compute, For, Step, Store
 
 _LOG_FAR = {"bf16": 1e-3, "fp16": 1e-3, "fp32": 1e-4}  # products of bf16 and fp16 are exact; sums are of fp32
 _SIZES = {"B": 3, "S": 132, "Q": 8, "G": 2, "D": 16}
@@ -140,6 +144,90 @@ def test_logarithms_that_nobody_needs_cost_nothing() -> None:
     schedule = plain.plan_for(topologies.load("laptop-switch", 2), _SIZES, "bf16", {})
     assert "logs_row" not in str(schedule)
     assert run_emulated(schedule, lowering.emit(schedule)).equal
+
+
+@pytest.mark.quick(3)
+@pytest.mark.parametrize("seed", range(60))
+def test_attention_of_many_queries_makes_both_parts(seed: int) -> None:
+    found = attention_specs.drawn(random.Random(9000 + seed), lse=True)
+    schedule, spec = found.schedule, found.schedule.spec
+    assert not verify(schedule).findings
+    source = lowering.emit(schedule, found.target)
+    if seed % 3 == 0:
+        assert run_emulated(schedule, source, calls=2).equal
+    run = EmulatedRun(schedule, source, seed)
+    run.call()
+    run.finish()
+    ((inputs, outputs),) = run.calls
+    q, k, v = whole_inputs(spec, inputs).values()
+    means = attention_specs.by_definition(found.how, spec.num_ranks, q, k, v)
+    logs = attention_specs.logs_by_definition(found.how, spec.num_ranks, q, k)
+    dtype, placement = spec.inputs[0].dtype, spec.value(spec.outputs[1]).placement
+    for rank, (out, lse) in enumerate(outputs):
+        part, log = (cut(one, placement, rank, spec.num_ranks) for one in (means, logs))
+        assert (out.double() - part).abs().max() <= _FAR[dtype]
+        assert lse.dtype == torch.float32 and lse.shape == log.shape
+        assert ((lse.double() - log).abs() <= _LOG_FAR[dtype] * log.abs().clamp(min=1)).all()
+
+
+@pytest.mark.parametrize("how", [attention_specs.How(), attention_specs.How(causal=True)], ids=str)
+@pytest.mark.parametrize("base2", [False, True])
+def test_groups_that_share_a_tile_store_logarithms_of_their_rows(how: attention_specs.How, base2: bool) -> None:
+    spec = attention_specs.spec_of("gathered", replace(how, lse=True, base2=base2))
+    sizes = {"B": 1, "S": 512, "Q": 4, "G": 2, "D": 16}
+    schedule = spec.plan_for(topologies.load("h100-nvswitch", 2), sizes, "bf16", SHARED)
+    assert verify(schedule).proved
+    source = lowering.emit(schedule)
+    assert "store_logs(" in source
+    assert run_emulated(schedule, source, calls=2).equal
+    report = check_compiled(load_source(source, "attention"), 2, "sm_90")
+    assert not report.findings and report.kernels
+
+
+def _of_the_next_head(step: Step) -> tuple[Step, ...]:
+    if isinstance(step, Store) and step.value == "out_0_logs":
+        row, head = step.region.start
+        return (replace(step, region=replace(step.region, start=(row, head + 1))),)
+    return (step,)
+
+
+def _another_weight(step: Step) -> tuple[Step, ...]:
+    if isinstance(step, Compute) and step.op == "log_of_weights":
+        return (replace(step, operands=("out_0_weight", "out_0_top")),)
+    return (step,)
+
+
+def _without_last_keys(step: Step) -> tuple[Step, ...]:
+    """The logarithm of a state that lacks the parts of other ranks."""
+    if isinstance(step, For) and step.variable == "k_place":
+        return Compute(("out_0_logs",), "log_of_weights", ("out_0_top", "out_0_weight")), step
+    if isinstance(step, Compute) and step.op == "log_of_weights":
+        return ()
+    return (step,)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [computed("in_base_e", lambda one: ()), _of_the_next_head, _another_weight, _without_last_keys],
+    ids=["of base 2", "of the next head", "of another sum", "before the last keys"],
+)
+def test_a_wrong_logarithm_of_many_queries_is_refuted(bug: Change) -> None:
+    spec = attention_specs.spec_of("gathered", attention_specs.How(causal=True, lse=True))
+    sizes = {"B": 1, "S": 128, "Q": 4, "G": 2, "D": 16}
+    schedule = spec.plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", {})
+    assert verify(schedule).proved
+    assert refuted(schedule, bug)
+
+
+def test_logarithms_of_many_queries_are_results_and_nothing_else() -> None:
+    apart = Tensor(B, S, Q, D, placement=Shard(1))
+
+    def read(q: apart, k: Tensor(B, S, G, D), v: Tensor(B, S, G, D)):  # type: ignore[no-untyped-def, valid-type]
+        y, lse = tilelink.attention(q, k, v, return_lse=True)
+        return y, tilelink.all_gather(lse, dim=1)
+
+    with pytest.raises(BadShape, match="q_lse has 3 dimensions"):
+        tilelink.overlap(read)
 
 
 def test_both_parts_are_reduced_alike() -> None:

@@ -19,7 +19,8 @@ from tilelink.ir.enums import Choice
 from tilelink.ir.steps import AttendBody, Operand
 from tilelink.ir.steps import Wait as TileWait
 from tilelink.schedule.index import Index, Number, greatest, least, rank, rounded_up
-from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
+from tilelink.schedule.memory import Region
+from tilelink.schedule.steps import Compute, For, If, Let, Load, Step, Store
 
 QUERIES, KEYS, VALUES = "queries_tile", "keys_tile", "values_tile"
 
@@ -61,11 +62,11 @@ def attended(
         Compute((weight,), "zeros", shape=(height, 1)),
         Compute((total,), "zeros", shape=(height, how.width)),
     )
-    end = Compute((total,), "attended", (total, weight))
+    end = (*_logs(tiles, step), Compute((total,), "attended", (total, weight)))
     alike = how.apart and rows.extent == axis.extent  # queries are cut as keys are
     place = position + (rank * rows.extent if how.apart else 0)
     if axis.segments == 1:
-        return (*start, *_part(tiles, step, place, Stands.INSIDE if how.causal else Stands.ANYWHERE), end)
+        return (*start, *_part(tiles, step, place, Stands.INSIDE if how.causal else Stands.ANYWHERE), *end)
     stands = Stands.INSIDE if alike else Stands.ANYWHERE
     own = _part(tiles.in_own(axis.name), step, position if alike else place - rank * axis.extent, stands)
     segment, number = Index(segment_name(axis.name)), Index(f"{axis.name}_place")
@@ -82,7 +83,19 @@ def attended(
         theirs = (*awaited, *_part(tiles, step, first, Stands.BEHIND if earlier else Stands.ANYWHERE))
         if how.causal and not earlier:
             theirs = (If(Index("max", (first + height, 0)), 0, (), theirs),)
-    return (*start, *own, For(number.op, rank if earlier else axis.segments - 1, theirs, let), end)
+    return (*start, *own, For(number.op, rank if earlier else axis.segments - 1, theirs, let), *end)
+
+
+def _logs(tiles: Tiles, step: AttendBody) -> tuple[Step, ...]:
+    """Stores the logarithms of the sums of weights, if anybody needs them: of each row of the tile, of its head."""
+    how, name = step.how, f"{step.result}_logs"
+    if not how.logs:
+        return ()
+    top, weight, _ = state_of(step.result)
+    rows, head = region(tiles, step.queries), Index(tiles.written[-1].name) // how.width
+    place = Region(how.logs, (rows.start[-2], head), (rows.extent[-2], 1))
+    made = Compute((name,), "log_of_weights", (top, weight))
+    return (made, *(() if how.base2 else (Compute((name,), "in_base_e", (name,)),)), Store(name, place))
 
 
 def _part(tiles: Tiles, step: AttendBody, first: Number, stands: Stands) -> tuple[Step, ...]:

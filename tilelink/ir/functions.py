@@ -108,9 +108,11 @@ def attention(
     k: Tensor,
     v: Tensor,
     *,
+    causal: bool = ...,
     window: int = ...,
     soft_cap: float = ...,
     softmax_scale: Scalar = ...,
+    zigzag: bool = ...,
     lengths: Tensor | None = ...,
     pages: Tensor | None = ...,
     return_lse: Literal[True],
@@ -139,8 +141,8 @@ def attention(
     the result is Partial: all_reduce gives all heads to every rank, reduce_scatter some heads or sequences to each.
     `lengths` [B], int32: tokens that sequences have on all ranks together, 0 or more. `pages` [B, P], int32, Shard(1): keys and
     values are pages [N, L, G, D], Shard(0), and page p of sequence b is number pages[b, p] on the rank that has column p.
-    `return_lse`, of one query a sequence: (result, lse). In lse [B, Q], fp32, are the natural logarithms of the sums of the
-    weights, or those of `base2`; -inf where a query sees nothing. It is Partial, and reduced as the result is.
+    `return_lse`: (result, lse). In lse, [B, S, Q] or [B, Q], fp32, are the natural logarithms of the sums of the weights, or
+    those of `base2`; -inf where a query sees nothing. It lies as the result does; a Partial one is reduced as the result is.
 
     `causal`: query i sees keys up to i. `window`: it sees so many of the last ones, itself included; 0 for all. `soft_cap`:
     scores become `soft_cap * tanh(score / soft_cap)`; 0 for none. `softmax_scale`: of scores, 0 for 1 / sqrt(D).
@@ -153,9 +155,6 @@ def attention(
     if isinstance(q, Tensor) and len(q.shape) == 3:
         state = _decode(q, k, v, lengths, pages, zigzag, (window, soft_cap, softmax_scale))
         return _with_logs(*state, "attention", base2=base2) if return_lse else record(*state, "attention")
-    if return_lse:
-        reason = f"return_lse=True with queries of {len(getattr(q, 'shape', ()))} dimensions"
-        raise BadAttention(here(), reason=reason, legal="It is of one query a sequence, q [B, Q, D].")
     if lengths is not None or pages is not None:
         reason = (
             f"{'lengths' if lengths is not None else 'pages'} with queries of {len(getattr(q, 'shape', ()))} dimensions"
@@ -165,7 +164,10 @@ def attention(
         reason = f"window={window} without causal=True"
         raise BadAttention(here(), reason=reason, legal="A window counts from the query back, with causal=True.")
     scale = softmax_scale if isinstance(softmax_scale, sympy.Expr) else float(softmax_scale)
-    return record(Attention(causal, window, float(soft_cap), scale, zigzag), (q, k, v), "attention")
+    attention = Attention(causal, window, float(soft_cap), scale, zigzag)
+    if return_lse:
+        return _with_logs(attention, (q, k, v), "attention", base2=base2)
+    return record(attention, (q, k, v), "attention")
 
 
 def _decode(
@@ -189,7 +191,7 @@ def _decode(
 
 
 def _with_logs(
-    how: DecodeAttention | MergeStates, operands: tuple[Tensor, ...], what: str, *, base2: bool
+    how: Attention | DecodeAttention | MergeStates, operands: tuple[Tensor, ...], what: str, *, base2: bool
 ) -> tuple[Tensor, Tensor]:
     """Both parts of a state: means, and logarithms of the sums of weights."""
     return record(how, operands, what), record(LogWeights(how, base2), operands, what)

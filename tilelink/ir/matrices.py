@@ -56,6 +56,12 @@ def _value(value: BoundValue) -> BoundValue:
     return replace(value, shape=shape, local=local, placement=_placement(value.placement))
 
 
+def _rows_of_heads(value: BoundValue) -> BoundValue:
+    """[B, S, Q] as a matrix, a row for each token."""
+    shape, local = ((math.prod(one[:_OF_ROWS]), one[-1]) for one in (value.shape, value.local))
+    return replace(value, shape=shape, local=local, placement=_placement(value.placement))
+
+
 def _placement(placement: Placement) -> Placement:
     return Shard(placement.dim // _OF_ROWS) if isinstance(placement, Shard) else placement
 
@@ -69,6 +75,9 @@ def _nodes(spec: BoundSpec, node: BoundNode) -> Iterator[BoundNode]:
         made = _node(spec, node)
         if made is not None:
             yield made
+        beside = _logs_beside(spec, node)
+        if beside is not None:
+            yield replace(beside, inputs=(node.output.name,), output=_rows_of_heads(beside.output))
         return
     if spec.nodes.index(node) > min(spec.nodes.index(means), spec.nodes.index(logs)):
         return
@@ -83,7 +92,8 @@ def _nodes(spec: BoundSpec, node: BoundNode) -> Iterator[BoundNode]:
 def _node(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
     match node.operation:
         case DecodeAttention() | MergeStates() | LogWeights():
-            _check_readers(spec, node)
+            if not isinstance(getattr(node.operation, "how", None), Attention):
+                _check_readers(spec, node)
             return None  # who reduces it merges
         case AllReduce() | ReduceScatter() if len(node.output.shape) > _OF_ROWS:
             return _merged(spec, node)
@@ -104,6 +114,9 @@ def _node(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
                 raise BadAttention(node.line, reason=reason, legal="Keys and values are Shard(1), and gathered.")
             sequences = queries.local[BATCH]
             attend = Attend(causal, window, soft_cap, scale, heads, shared, width, apart, sequences, parts, zigzag)
+            logs = _logs_beside(spec, node)
+            if logs is not None:
+                attend = replace(attend, logs=logs.output.name, base2=_base2(logs))
             return replace(node, operation=attend, output=_value(node.output))
     return replace(node, output=_value(node.output))
 
@@ -164,6 +177,22 @@ def _logs_of(spec: BoundSpec, node: BoundNode) -> str:
         if (logs.operation.how, logs.inputs) == (made.operation, made.inputs):
             return other.output.name
     return ""
+
+
+def _logs_beside(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
+    """The logarithms of attention that is no state of a rank alone, if they are wanted. Nothing of a spec reads them."""
+    if not isinstance(node.operation, Attention):
+        return None
+    for other in spec.nodes:
+        made = other.operation
+        if isinstance(made, LogWeights) and (made.how, other.inputs) == (node.operation, node.inputs):
+            return other if other.output.name in spec.outputs else None
+    return None
+
+
+def _base2(logs: BoundNode) -> bool:
+    assert isinstance(logs.operation, LogWeights), "it is found by that"
+    return logs.operation.base2
 
 
 def _flat(spec: BoundSpec, node: BoundNode) -> BoundNode | None:

@@ -10,6 +10,7 @@ from tilelink.ir.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLo
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Buffer, Exchange, Kind, Memory, TileShape
+from tilelink.ir.ops.attention import Attend
 from tilelink.ir.order import ChunkOrder, Cut, Nest, RankOrder
 from tilelink.ir.routed import Placed, Sent
 from tilelink.planner.group import Group
@@ -256,6 +257,8 @@ def make_buffers(problem: Problem, exchanges: Mapping[str, Exchange]) -> tuple[B
         for name in (*merging.made, *merging.reads):
             add(name, Memory.LOCAL)
     for op in graph.ops():
+        if isinstance(op.operation, Attend) and op.operation.logs:
+            add(op.operation.logs, Memory.LOCAL)
         index = problem.structure.maker(op.name)
         if any(reader != index for reader in problem.structure.readers(op.name)):
             add(op.name, Memory.LOCAL)

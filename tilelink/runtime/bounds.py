@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from lowering.entry import states_of
-from lowering.selfcheck.attention import attention_of
+from lowering.selfcheck.attention import attention_logs, attention_of
 from lowering.selfcheck.near import Near
 from lowering.selfcheck.routed import combined, dispatched, grouped, routing_of
 from lowering.selfcheck.states import decoded, decoded_logs, merged_logs, merged_states
@@ -102,7 +103,7 @@ def _node(spec: BoundSpec, node: BoundNode, operands: list[list[Near]], library:
             return [_decoded(how, node, [near for (near,) in operands], dtype, spec.num_ranks).rounded(dtype)]
         case LogWeights(DecodeAttention() as how, base2):
             return [_logs(how, node, [near for (near,) in operands], spec.num_ranks, base2).rounded(dtype)]
-        case LogWeights(base2=base2):
+        case LogWeights(MergeStates(), base2):
             return [merged_logs(operands[1], base2).rounded(dtype)]
         case MergeStates(base2):
             means, logs = operands
@@ -154,6 +155,11 @@ def _local(spec: BoundSpec, node: BoundNode, operands: list[Near], split: torch.
             ranks = spec.num_ranks if zigzag else 0
             more = {"soft_cap": soft_cap, "scale": scale}
             return attention_of(q, k, v, dtype, causal=causal, window=window, zigzag=ranks, **more)
+        case LogWeights(Attention(causal, window, soft_cap, scale, zigzag), base2):
+            assert isinstance(scale, float), "bound"
+            q, k, _ = operands
+            seen: dict[str, Any] = {"causal": causal, "window": window, "zigzag": spec.num_ranks if zigzag else 0}
+            return attention_logs(q, k, soft_cap=soft_cap, scale=scale, base2=base2, **seen)
         case Dispatch():
             return dispatched(*operands)
         case GroupedMatmul():

@@ -15,6 +15,7 @@ import torch
 
 from tilelink.errors import NoReference, ReferenceFailed
 from tilelink.ir.ops.elementwise import FUNCTIONS
+from tilelink.ir.ops.states import StatesOp
 from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard, share
 from tilelink.ir.spec import (
     AllGather,
@@ -105,14 +106,11 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             counted = torch.where(there[..., None], rows.view(*routing.shape, -1), 0)
             return (counted * torch.where(there, weights, 0)[..., None]).sum(1)
         case Attention() as how:
-            return _attention(how, spec.num_ranks, *operands)
+            return _attention(how, spec.num_ranks, *operands)[0]
         case DecodeAttention() as how:
             return _decode(how, spec.num_ranks, *operands)[0]
-        case LogWeights(DecodeAttention() as how, base2):
-            natural = _decode(how, spec.num_ranks, *operands)[1]
-            return natural / math.log(2) if base2 else natural
-        case LogWeights(base2=base2):
-            return _merged_logs(2.0 if base2 else math.e, operands[1])
+        case LogWeights(how, base2):
+            return _logs(how, spec.num_ranks, operands) / (math.log(2) if base2 else 1)
         case MergeStates(base2):
             return _merged(2.0 if base2 else math.e, *operands)
         case Attend() | Merged():
@@ -140,8 +138,11 @@ def _grouped(num_experts: int, rows: torch.Tensor, w: torch.Tensor, routing: tor
     return out
 
 
-def _attention(how: Attention, ranks: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Head by head: scores of all pairs, those that are not seen left out, then the mean of values by softmax."""
+def _attention(
+    how: Attention, ranks: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Head by head: scores of all pairs, those that are not seen left out, then the mean of values by softmax; and the natural
+    logarithms of the sums of weights."""
     sequences, queries, heads, _ = q.shape
     keys, shared = k.shape[1], heads // k.shape[2]
     token = torch.arange(queries)  # at each place
@@ -157,15 +158,17 @@ def _attention(how: Attention, ranks: int, q: torch.Tensor, k: torch.Tensor, v: 
         seen &= distance >= 0
     if how.window:
         seen &= distance < how.window
-    out = torch.empty_like(q)
+    out, logs = torch.empty_like(q), torch.empty(q.shape[:3], dtype=torch.float64)
     for b in range(sequences):
         for head in range(heads):
             scores = torch.einsum("sd,td->st", q[b, :, head], k[b, :, head // shared]) * how.scale
             if how.soft_cap:
                 scores = how.soft_cap * torch.tanh(scores / how.soft_cap)
-            weights = torch.where(seen, scores, -torch.inf).softmax(1)
-            out[b, :, head] = weights @ v[b, :, head // shared]
-    return out
+            top = torch.where(seen, scores, -torch.inf).amax(1, keepdim=True)
+            weights = torch.where(seen, (scores - top).exp(), 0)
+            out[b, :, head] = weights @ v[b, :, head // shared] / weights.sum(1, keepdim=True)
+            logs[b, :, head] = top.squeeze(1) + weights.sum(1).log()
+    return out, logs
 
 
 def _decode(
@@ -206,11 +209,18 @@ def _merged(base: float, means: torch.Tensor, logs: torch.Tensor) -> torch.Tenso
     return terms.sum(0) / torch.where(there.any(0), weights.sum(0), 1).unsqueeze(2)
 
 
-def _merged_logs(base: float, logs: torch.Tensor) -> torch.Tensor:
-    """The logarithm of the sum of the weights of all ranks; of nothing, if no rank has seen any."""
-    top = logs.max(0).values
-    sums = (base ** (logs - torch.where(top > -torch.inf, top, 0))).sum(0)
-    return torch.where(top > -torch.inf, top + sums.log() / math.log(base), -torch.inf)
+def _logs(how: Attention | StatesOp, ranks: int, operands: list[torch.Tensor]) -> torch.Tensor:
+    """Natural logarithms of sums of weights, of nothing if no rank has seen any."""
+    match how:
+        case Attention():
+            return _attention(how, ranks, *operands)[1]
+        case DecodeAttention():
+            return _decode(how, ranks, *operands)[1]
+        case MergeStates(base2):
+            logs = operands[1] * (math.log(2) if base2 else 1)
+            top = logs.max(0).values
+            sums = (logs - torch.where(top > -torch.inf, top, 0)).exp().sum(0)
+            return torch.where(top > -torch.inf, top + sums.log(), -torch.inf)
 
 
 def _constant(number: object) -> list[float]:

@@ -92,7 +92,8 @@ class Attention(Op):
 class Attend(Op):
     """`Attention` as it is computed, on matrices: queries [B * S, Q * D] over keys and values [B * T, G * D] of a rank. No user
     writes it. `apart`: queries of a rank lie behind those of lower ranks. Keys lie in so many `parts`, each of which has
-    some tokens of all `sequences`; if they are `zigzag`, two blocks of them, one of the first ones and one of the last ones."""
+    some tokens of all `sequences`; if they are `zigzag`, two blocks of them, one of the first ones and one of the last ones.
+    `logs`: the value [B * S, Q] with the logarithms of the sums of weights, if anybody needs them, of base e or of 2."""
 
     word: ClassVar[str] = "attention"
     causal: bool
@@ -106,6 +107,8 @@ class Attend(Op):
     sequences: int
     parts: int
     zigzag: bool = False
+    logs: str = ""
+    base2: bool = False
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         return operands[0].shape, operands[0].placement

@@ -10,6 +10,7 @@ import sympy
 
 from tilelink.errors import AttentionPlacement, BadAttention, BadShape
 from tilelink.ir.location import Location
+from tilelink.ir.ops.attention import Attention
 from tilelink.ir.ops.op import Inferred, Op, text, with_sizes
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.value import BoundValue, Value
@@ -147,13 +148,14 @@ StatesOp = DecodeAttention | MergeStates
 
 @dataclass(frozen=True, slots=True)
 class LogWeights(Op):
-    """Of the states that `how` makes of its operands the logarithms [B, Q] of the sums of their weights, in fp32, of base e or 2;
-    -inf where nothing has been seen. They are the second part of a state, which is reduced as the first one is, the means."""
+    """Of the states that `how` makes of its operands the logarithms [B, Q] or [B, S, Q] of the sums of their weights, in fp32, of
+    base e or 2; -inf where nothing has been seen. They are the second part of a state, of which the means are the first one.
+    Where ranks have a state each, both are reduced alike."""
 
     word: ClassVar[str] = "log_weights"
     suffix: ClassVar[str] = "_lse"
     most_dims: ClassVar[int] = 4
-    how: StatesOp
+    how: StatesOp | Attention
     base2: bool
 
     def dtype(self, operands: Sequence[Value], location: Location) -> str:
@@ -162,7 +164,7 @@ class LogWeights(Op):
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         shape, placement = self.how.infer(operands, location)
-        return shape[:2], placement
+        return shape[:-1], placement
 
     def expressions(self) -> tuple[sympy.Expr, ...]:
         return self.how.expressions()

@@ -13,7 +13,8 @@ import numpy as np
 
 from tilelink.ir.ops.attention import Attend
 from tilelink.ir.spec import BoundNode
-from tilelink.proof.contents.tile import LEAST_SCORE, Flags, Folded, Full, Held, Nothing, Round, Tile, Zero
+from tilelink.proof.contents.orders import base_2_of
+from tilelink.proof.contents.tile import LEAST_SCORE, Flags, Folded, Full, Held, Nothing, Round, Term, Tile, Zero
 from tilelink.proof.contents.trace import Done
 from tilelink.proof.contents.values import Mismatch, Part, Values, likeliest
 from tilelink.schedule.index import Ints
@@ -79,11 +80,31 @@ def _same(one: Tile, other: Tile, where: Flags | None = None) -> bool:
 
 def attended(values: Values, state: Sequence[Held], ranks: Ints) -> Held:
     """The attention that a state is of. Raises Mismatch."""
+    return _taken_all(values, state, (2, 1), ranks)
+
+
+def logs_attended(values: Values, state: Sequence[Held], ranks: Ints) -> Held:
+    """The logarithms, of base 2, of the sums of weights of the attention that a state is of. Raises Mismatch."""
+    found = _taken_all(values, state, (0, 1), ranks)
+    if not isinstance(found, Tile):
+        return found
+    how = values.makers[found.term.name].operation
+    if not isinstance(how, Attend) or not how.logs:
+        raise Mismatch(f"nobody needs the logarithms of {found.term}")
+    one = found.extent[1] * 0 + 1
+    start, extent = (found.start[0], found.start[1] // how.width), (found.extent[0], one)
+    term = Term(how.logs if how.base2 else base_2_of(how.logs))
+    shape = (found.shape[0], 1) if found.shape else None
+    return replace(found, term=term, start=start, extent=extent, skip=(found.skip[0], one * 0), shape=shape)
+
+
+def _taken_all(values: Values, state: Sequence[Held], which: tuple[int, int], ranks: Ints) -> Held:
+    """What two tiles of a state are of, if they have taken all that their queries see. Raises Mismatch."""
     total, weight = state
     for one in state:
         if isinstance(one, Nothing):
             return one
-    if not (isinstance(total, Folded) and isinstance(weight, Folded)) or (total.which, weight.which) != (2, 1):
+    if not (isinstance(total, Folded) and isinstance(weight, Folded)) or (total.which, weight.which) != which:
         raise Mismatch("it is not the state of a fold")
     if (wrong := total.queries.some & ~total.begun).any():
         raise Mismatch("nothing has been taken", wrong)

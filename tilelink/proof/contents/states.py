@@ -11,39 +11,35 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilelink.ir.placement import Partial
 from tilelink.ir.spec import BoundNode, BoundSpec, BoundValue, DecodeAttention, LogWeights, Merged, MergeStates
-from tilelink.proof.contents.orders import InBase2
+from tilelink.proof.contents.folds import logs_attended
+from tilelink.proof.contents.orders import OF_BASE_2, InBase2, base_2_of
 from tilelink.proof.contents.shares import OWN_SHARE, logs_of, means_of
-from tilelink.proof.contents.tile import LEAST_SCORE, Full, Held, MergedStates, Nothing, Share, Term, Tile, Zero
+from tilelink.proof.contents.tile import LEAST_SCORE, Folded, Full, Held, MergedStates, Nothing, Share, Term, Tile, Zero
 from tilelink.proof.contents.trace import Done
 from tilelink.proof.contents.values import Mismatch, Values
 from tilelink.schedule.index import Ints
 
 OPS = (OWN_SHARE, "log_of_weights", "merge_state", "in_base_2", "in_base_e")
 
-_BASE_2 = " of base 2"  # the end of the name of logarithms
-
 
 def with_logs_in_base_2(spec: BoundSpec) -> BoundSpec:
     """`spec` with logarithms that are given, or wanted, in the base of the merge."""
-    more = tuple(_in_base_2(spec))
-    return replace(spec, nodes=(*more, *spec.nodes)) if more else spec
+    given = tuple(_in_base_2(spec.value(logs), node.line) for node, logs in _logs_given(spec))
+    wanted = (node for node in spec.nodes if isinstance(node.operation, LogWeights) and not node.operation.base2)
+    after = tuple(_in_base_2(node.output, node.line) for node in wanted)
+    return replace(spec, nodes=(*given, *spec.nodes, *after)) if given or after else spec
 
 
-def _in_base_2(spec: BoundSpec) -> Iterator[BoundNode]:
+def _logs_given(spec: BoundSpec) -> Iterator[tuple[BoundNode, str]]:
     for node in spec.nodes:
         if isinstance(node.operation, Merged) and isinstance(node.operation.how, MergeStates):
-            logs = spec.value(node.inputs[1])
-            made = BoundValue(base_2_of(logs.name), logs.shape, logs.local, Partial(), logs.dtype)
-            yield BoundNode(InBase2(), (logs.name,), made, node.line)  # type: ignore[arg-type]
-        if isinstance(node.operation, LogWeights) and not node.operation.base2:
-            made = replace(node.output, name=base_2_of(node.output.name))
-            yield BoundNode(InBase2(), (node.output.name,), made, node.line)  # type: ignore[arg-type]
+            yield node, node.inputs[1]
 
 
-def base_2_of(logs: str) -> str:
-    return f"{logs}{_BASE_2}"
+def _in_base_2(logs: BoundValue, line: str) -> BoundNode:
+    made = replace(logs, name=base_2_of(logs.name))
+    return BoundNode(InBase2(), (logs.name,), made, line)  # type: ignore[arg-type]
 
 
 def made_of_states(values: Values, done: Done, op: str, held: Mapping[str, Held], ranks: Ints) -> tuple[Held, ...]:
@@ -67,6 +63,8 @@ def made_of_states(values: Values, done: Done, op: str, held: Mapping[str, Held]
     if op == "log_of_weights":
         if isinstance(operands[0], MergedStates):
             return (_log_of_all(values, operands, ranks),)
+        if isinstance(operands[0], Folded):
+            return (logs_attended(values, operands, ranks),)
         return (_log(operands, ranks),)
     return _merged(values, operands, ranks)
 
@@ -90,9 +88,9 @@ def _based(values: Values, logs: Held) -> Tile:
 
 
 def _natural(logs: Held) -> Tile:
-    if not isinstance(logs, Tile) or not logs.term.name.endswith(_BASE_2):
+    if not isinstance(logs, Tile) or not logs.term.name.endswith(OF_BASE_2):
         raise Mismatch("it has no logarithms of base 2")
-    return replace(logs, term=Term(logs.term.name.removesuffix(_BASE_2)))
+    return replace(logs, term=Term(logs.term.name.removesuffix(OF_BASE_2)))
 
 
 def _log_of_all(values: Values, operands: Sequence[Held], ranks: Ints) -> Tile:
