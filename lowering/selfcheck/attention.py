@@ -23,10 +23,11 @@ def attention_of(
     soft_cap: float,
     scale: float,
     zigzag: int = 0,
+    library: torch.dtype | None = None,
 ) -> Near:
     """Queries [B, S, Q, D] over keys and values [B, T, G, D]. Weights are rounded to `dtype` before they are multiplied with
-    values; scores and sums are in fp32. `zigzag`: ranks, of which each has a block of the first
-    tokens and one of the last ones."""
+    values; scores and sums are in fp32. `zigzag`: ranks, of which each has a block of the first tokens and one of the last ones.
+    A `library` attends piece by piece of the keys, rounds the mean of each to such a dtype, and merges them."""
     value = torch.zeros(q.value.shape, dtype=torch.float64, device=q.value.device)
     error = torch.zeros(q.value.shape, dtype=torch.float32, device=q.value.device)
     token = tokens_in_order(q.value.shape[1], zigzag, q.value.device)
@@ -39,7 +40,7 @@ def attention_of(
                 rows = some[0].rows(first, last, some[0].value.shape)
                 seen_at = token if causal else torch.arange(k.value.shape[1], device=token.device)
                 hidden = _hidden(token[first:last], seen_at, causal=causal, window=window)
-                found = _of_rows(rows, some[1], some[2], hidden, dtype, soft_cap, scale)
+                found = _of_rows(rows, some[1], some[2], hidden, dtype, soft_cap, scale, library)
                 value[b, first:last, head], error[b, first:last, head] = found.value, torch.as_tensor(found.error)
     return Near(value, error)
 
@@ -102,7 +103,14 @@ def scores_of_rows(q: Near, k: Near, soft_cap: float, scale: float) -> tuple[tor
 
 
 def _of_rows(
-    q: Near, k: Near, v: Near, hidden: torch.Tensor, dtype: torch.dtype, soft_cap: float, scale: float
+    q: Near,
+    k: Near,
+    v: Near,
+    hidden: torch.Tensor,
+    dtype: torch.dtype,
+    soft_cap: float,
+    scale: float,
+    library: torch.dtype | None = None,
 ) -> Near:
     """How far the result moves: each weight by the error of its score, its rounding, and that of exponentials; the sums by their
     additions; each value by its own error."""
@@ -113,4 +121,5 @@ def _of_rows(
     moved = weights.float() * off
     error = torch.as_tensor(result.error) + 4 * torch.finfo(dtype).eps / 2 * spread
     error = error + 5 * (spread_of(moved, v.value) + moved.square().sum(1, keepdim=True).sqrt() * result.value.abs())
-    return Near(result.value, error.float() + 2**-20 * (weights.float() @ v.value.abs().float()))
+    rounded = 2**-20 if library is None else torch.finfo(library).eps / 2
+    return Near(result.value, error.float() + rounded * (weights.float() @ v.value.abs().float()))

@@ -11,6 +11,9 @@ import torch
 import lowering
 import tilelink
 import topologies
+from lowering.selfcheck.attention import attention_of
+from lowering.selfcheck.compare import Comparison
+from lowering.selfcheck.near import Near
 from tests.pipeline.attention_specs import HEADS, KINDS, ROWS, B, D, G, How, Q, S, T, by_definition, drawn, spec_of
 from tilelink import Shard, Tensor
 from tilelink.compiled.check import check_compiled
@@ -193,3 +196,18 @@ def test_tokens_in_zigzag() -> None:
         bind(spec_of("gathered", zigzag).spec, sizes | {"S": 20}, 4, "bf16")
     with pytest.raises(BadAttention, match="k is not gathered"):
         spec_of("given", zigzag).plan_for(topologies.load("laptop-switch", 2), sizes | {"S": 64}, "bf16", {})
+
+
+def test_a_library_that_merges_pieces_may_round_each_of_them() -> None:
+    """Means of two pieces that nearly cancel: what is left is smaller than their roundings."""
+    q, k, v = (torch.zeros(1, 2048, 1, 16, dtype=torch.bfloat16) for _ in range(3))
+    v[:, :1024], v[:, 1024:] = 1.0, -1.0
+    v[:, 0:1024:2] = 1.0078125  # whose mean is no number of bf16
+    pieces = [v[0, first : first + 1024, 0].double().mean(0).bfloat16().double() for first in (0, 1024)]
+    merged = ((pieces[0] + pieces[1]) / 2).bfloat16().expand(1, 2048, 1, 16)
+    x, y, z = map(Near, (q, k, v))
+    how: dict[str, Any] = {"causal": False, "window": 0, "soft_cap": 0.0, "scale": 0.25}
+    ours = attention_of(x, y, z, torch.bfloat16, **how).rounded(torch.bfloat16)
+    theirs = attention_of(x, y, z, torch.bfloat16, **how, library=torch.bfloat16).rounded(torch.bfloat16)
+    assert Comparison.of(merged, ours).wrong == merged.numel()
+    assert Comparison.of(merged, theirs).equal

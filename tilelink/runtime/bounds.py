@@ -153,7 +153,7 @@ def _local(spec: BoundSpec, node: BoundNode, operands: list[Near], split: torch.
             dtype = TORCH_DTYPES[node.output.dtype]
             q, k, v = operands
             ranks = spec.num_ranks if zigzag else 0
-            more = {"soft_cap": soft_cap, "scale": scale}
+            more: dict[str, Any] = {"soft_cap": soft_cap, "scale": scale, "library": split}
             return attention_of(q, k, v, dtype, causal=causal, window=window, zigzag=ranks, **more)
         case LogWeights(Attention(causal, window, soft_cap, scale, zigzag), base2):
             assert isinstance(scale, float), "bound"
