@@ -44,7 +44,7 @@ def with_logs(rng: random.Random, ranks: int) -> Drawn:
     return Drawn(found.kind, how, bind(spec_of(found.kind, how).spec, found.sizes, ranks, found.spec.inputs[0].dtype))
 
 
-@pytest.mark.quick(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_a_random_schedule_makes_both_parts(seed: int) -> None:
     rng = random.Random(7000 + seed)
@@ -108,6 +108,7 @@ BUGS: dict[str, Change] = {
 }  # fmt: skip
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_wrong_logarithm_is_refuted(bug: str) -> None:
     spec = spec_of("heads", How(lengths=True, lse=True))
@@ -116,6 +117,7 @@ def test_a_wrong_logarithm_is_refuted(bug: str) -> None:
     assert refuted(schedule, BUGS[bug])
 
 
+@pytest.mark.slow
 def test_they_come_in_any_order_and_beside_a_projection() -> None:
     @tilelink.overlap
     def projected(q: Tensor(B, Q, D), k: KEYS, v: KEYS, w: Tensor(Q * D, H, placement=Shard(0))):  # type: ignore[no-untyped-def, valid-type]
@@ -134,6 +136,7 @@ def test_they_come_in_any_order_and_beside_a_projection() -> None:
         assert run_emulated(schedule, lowering.emit(schedule), calls=2).equal
 
 
+@pytest.mark.slow
 def test_logarithms_that_nobody_needs_cost_nothing() -> None:
     @tilelink.overlap
     def plain(q: Tensor(B, Q, D), k: KEYS, v: KEYS):  # type: ignore[no-untyped-def, valid-type]
@@ -146,7 +149,7 @@ def test_logarithms_that_nobody_needs_cost_nothing() -> None:
     assert run_emulated(schedule, lowering.emit(schedule)).equal
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("seed", range(60))
 def test_attention_of_many_queries_makes_both_parts(seed: int) -> None:
     found = attention_specs.drawn(random.Random(9000 + seed), lse=True)
@@ -170,6 +173,7 @@ def test_attention_of_many_queries_makes_both_parts(seed: int) -> None:
         assert ((lse.double() - log).abs() <= _LOG_FAR[dtype] * log.abs().clamp(min=1)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [attention_specs.How(), attention_specs.How(causal=True)], ids=str)
 @pytest.mark.parametrize("base2", [False, True])
 def test_groups_that_share_a_tile_store_logarithms_of_their_rows(how: attention_specs.How, base2: bool) -> None:
