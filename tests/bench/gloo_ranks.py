@@ -104,6 +104,7 @@ def attention_specs(num_ranks: int) -> list[BoundSpec]:
     keys, states = {"B": 2, "Q": 8, "D": 16, "S": 88, "G": 2}, {"T": 2, "H": 8, "D": 16}
     made = [
         *((prefill_of("gathered", How(causal=causal)), keys) for causal in (False, True)),
+        (prefill_of("gathered", How(causal=True, zigzag=True)), keys | {"S": 128}),
         (decode_of("heads", More(lengths=True)), keys),
         (decode_of("all", More()), keys),
         (decode_of("sequences", More(merge=True, base2=True)), states),
@@ -114,8 +115,9 @@ def attention_specs(num_ranks: int) -> list[BoundSpec]:
 
 def attended(spec: BoundSpec, rank: int) -> list[tuple[str, bool]]:
     """Whether baselines are right, before and after inputs are others. They are not timed: the interpreter takes a second."""
-    problem, found = spec_problem(spec, rank, 5, torch.device("cpu")), []
+    found = []
     for contender in attention_baselines(spec):
+        problem = spec_problem(spec, rank, 5, torch.device("cpu"))
         call = contender.prepare(problem.setting)
         found.append((contender.name, Comparison.of(call()[0], problem.wanted[0]).equal))
         fresh, wanted = problem.fresh()

@@ -39,9 +39,10 @@ def test_baselines_compute_the_operation_on_two_ranks(tmp_path: Path) -> None:
     both = [json.loads(out.read_text()) for out in outs]
     loops = [json.loads(text) for text in both[0]["loops"]]
     assert [list(rank.values()) for rank in loops] == [[True, True]] * 2  # moe_rs, ep_layer
-    names = ["nccl_attention"] * 2 + ["nccl_split_kv"] * 3
+    prefill, decode = ["nccl_attention", "torch_context_parallel"], ["nccl_split_kv"]
     for text in both[0]["attention"]:
-        assert json.loads(text) == [[[name, True], [name, True]] for name in names]
+        named = [prefill, prefill, prefill[1:], decode, decode, decode]
+        assert json.loads(text) == [[[name, True] for name in names for _ in range(2)] for names in named]
     assert both[0] == both[1]  # what is compared and timed is shared
     first = both[0]["rows"]
     plain = {key: results for key, results in first.items() if "x6x3" not in key}

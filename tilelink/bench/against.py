@@ -9,7 +9,7 @@ from tilelink.measuring.contender import Contender, Kind
 TWO_STREAM_CHUNKS = (2, 4)
 _TWO_STREAMS = (f"two_stream_{chunks}" for chunks in TWO_STREAM_CHUNKS)
 EXPERT_NAMES = ("nccl_grouped", "nccl_fused", "triton_kernels")  # of operators with experts
-ATTENTION_NAMES = ("nccl_attention", "nccl_split_kv")  # of specs with attention
+ATTENTION_NAMES = ("nccl_attention", "torch_context_parallel", "nccl_split_kv")  # of specs with attention
 BASELINE_NAMES = (
     "nccl_cublas",
     "async_tp",

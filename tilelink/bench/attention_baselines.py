@@ -3,9 +3,10 @@
 | name | what it is |
 | --- | --- |
 | `nccl_attention` | keys and values by NCCL, then cuDNN's attention; a causal mask is two pieces, which one kernel merges |
+| `torch_context_parallel` | attention part by part of keys beside NCCL, as torch's `context_parallel` computes it |
 | `nccl_split_kv` | the fastest of some Triton kernels that split a rank's keys, NCCL, and a merge; no kernel for given states |
 
-They have no window, no soft cap, no pages and no zigzag; other specs have no baseline here.
+They have no window, no soft cap and no pages, and only torch has zigzag; other specs have no baseline here.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from tilelink.bench.fused_loop import local_us
 from tilelink.bench.split_states import Exchange, Split, States, Tokens
+from tilelink.bench.torch_ring import RingAttention
 from tilelink.ir.placement import Shard
 from tilelink.ir.spec import (
     AllGather,
@@ -46,8 +48,10 @@ _SPLITS = ((32, 4), (64, 3), (64, 4), (128, 3))  # tokens of a tile, stages
 def attention_baselines(spec: BoundSpec) -> list[Contender]:
     """Those of a spec that is one attention or merge with its collectives, and nothing else."""
     match [node.operation for node in spec.nodes]:
-        case [AllGather(), AllGather(), Attention(window=0, soft_cap=0.0, zigzag=False)] if _own_queries(spec):
-            return [Contender("nccl_attention", Kind.BASELINE, Mode.GRAPH, _prefill, host=True)]
+        case [AllGather(), AllGather(), Attention(window=0, soft_cap=0.0, zigzag=zigzag)] if _own_queries(spec):
+            ring = Contender("torch_context_parallel", Kind.BASELINE, Mode.GRAPH, _ring, host=True)
+            gathered = Contender("nccl_attention", Kind.BASELINE, Mode.GRAPH, _prefill, host=True)
+            return [ring] if zigzag else [gathered, ring]
         case [DecodeAttention(window=0, soft_cap=0.0, pages=False), ReduceScatter() | AllReduce()]:
             return [Contender("nccl_split_kv", Kind.BASELINE, Mode.GRAPH, _decode, host=True)]
         case [MergeStates(), ReduceScatter() | AllReduce()]:
@@ -147,6 +151,13 @@ def _prefill(setting: SpecSetting) -> Call:
     assert isinstance(node.operation, Attention), "of what is gathered"
     q, k, v = _named(setting, node)
     return GatheredAttention(q, k, v, node.operation.causal, float(node.operation.scale))
+
+
+def _ring(setting: SpecSetting) -> Call:
+    node = setting.spec.nodes[2]
+    assert isinstance(node.operation, Attention), "of what is gathered"
+    how, (q, k, v) = node.operation, _named(setting, node)
+    return RingAttention(q, k, v, causal=how.causal, zigzag=how.zigzag, scale=float(how.scale))
 
 
 def _exchange(setting: SpecSetting, like: torch.Tensor) -> Exchange:
