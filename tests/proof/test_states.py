@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import topologies
@@ -13,6 +14,10 @@ from tests.proof.planted import Change, refuted
 from tests.proof.test_attention import computed, loaded, loop, moved, operand, shifted
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import bind
+from tilelink.proof.contents.states import mean_of_all
+from tilelink.proof.contents.tile import MergedStates, Term, Tile
+from tilelink.proof.contents.values import Mismatch, Values
 from tilelink.proof.verify import verify
 from tilelink.schedule.index import Index, Number
 from tilelink.schedule.instance import instantiated, with_indices
@@ -164,3 +169,18 @@ def test_other_numbers_of_splits_are_refuted_but_for_another_order(number: Numbe
         return replace(phase, let=tuple((name, number if name == "split" else index) for name, index in phase.let))
 
     assert verify(schedule, with_phases(steps, numbered)).proved is (number == (Index("tile") + 1) % 3)
+
+
+def test_a_weight_of_fewer_rows_is_no_weight_of_the_merge() -> None:
+    """Means are divided by weights of the same elements, not only of those that begin where they do."""
+    ranks = np.zeros(1, np.int64)
+    place = Tile(
+        Term("out"), (0, 1, 2), ranks, (ranks,) * 3, (ranks + 1, ranks + 4, ranks + 16), (ranks,) * 3, ranks == 0
+    )
+    fewer = replace(place, extent=(ranks + 1, ranks + 2, ranks + 16))
+    times = np.ones((1, 2), np.int16)
+    values = Values(bind(spec_of("all", GIVEN).spec, {"T": 1, "H": 4, "D": 16}, 2, "bf16"))
+    total, weight = MergedStates(2, "out", place, times), MergedStates(1, "out", place, times.copy())
+    assert mean_of_all(values, total, weight, ranks).term == Term("out")
+    with pytest.raises(Mismatch, match="not the state of a merge"):
+        mean_of_all(values, total, replace(weight, place=fewer), ranks)

@@ -53,7 +53,7 @@ def _rounds(state: Sequence[Held], queries: Tile, numbers: tuple[float, ...]) ->
     for which, one in enumerate(state):
         if not isinstance(one, Folded) or one.which != which or one.numbers != numbers:
             raise Mismatch("it is not the state of this fold")
-        if not _same(one.queries, queries, one.begun) or not _alike(one.rounds, state[0].rounds):  # type: ignore[union-attr]
+        if not same_tile(one.queries, queries, one.begun) or not _alike(one.rounds, state[0].rounds):  # type: ignore[union-attr]
             raise Mismatch("parts of the state are of different folds")
     assert isinstance(top, Folded)
     return top.rounds
@@ -62,12 +62,13 @@ def _rounds(state: Sequence[Held], queries: Tile, numbers: tuple[float, ...]) ->
 def _alike(one: tuple[Round, ...], other: tuple[Round, ...]) -> bool:
     """Whether the same has been taken: tiles of a step are the same objects, but for those behind a branch."""
     return len(one) == len(other) and all(
-        a is b or (bool((a.done == b.done).all()) and _same(a.keys, b.keys) and _same(a.values, b.values))
+        a is b or (bool((a.done == b.done).all()) and same_tile(a.keys, b.keys) and same_tile(a.values, b.values))
         for a, b in zip(one, other, strict=True)
     )
 
 
-def _same(one: Tile, other: Tile, where: Flags | None = None) -> bool:
+def same_tile(one: Tile, other: Tile, where: Flags | None = None) -> bool:
+    """Whether both are the same elements, in the lanes of `where` or in all."""
     if one is other:
         return True
     columns = [(one.owner, other.owner), (one.known, other.known)]
@@ -108,7 +109,7 @@ def _taken_all(values: Values, state: Sequence[Held], which: tuple[int, int], ra
         raise Mismatch("it is not the state of a fold")
     if (wrong := total.queries.some & ~total.begun).any():
         raise Mismatch("nothing has been taken", wrong)
-    if not _same(total.queries, weight.queries) or not _alike(total.rounds, weight.rounds):
+    if not same_tile(total.queries, weight.queries) or not _alike(total.rounds, weight.rounds):
         raise Mismatch("parts of the state are of different folds")
     reasons = list[Mismatch]()
     for node in values.spec.nodes:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilelink.ir.spec import BoundNode, BoundSpec, BoundValue, DecodeAttention, LogWeights, Merged, MergeStates
-from tilelink.proof.contents.folds import logs_attended
+from tilelink.proof.contents.folds import logs_attended, same_tile
 from tilelink.proof.contents.orders import OF_BASE_2, InBase2, base_2_of
 from tilelink.proof.contents.shares import OWN_SHARE, logs_of, means_of
 from tilelink.proof.contents.tile import LEAST_SCORE, Folded, Full, Held, MergedStates, Nothing, Share, Term, Tile, Zero
@@ -205,8 +205,7 @@ def _own_part(
     values: Values, total: MergedStates, other: MergedStates, ranks: Ints
 ) -> tuple[Columns, Columns, Columns, Merged]:
     """Where the elements of a merge lie in the part of a rank, (start, extent, skip): the states of all are in it, each once."""
-    starts = zip(total.place.start, other.place.start, strict=True)
-    same = np.array_equal(total.times, other.times) and all(np.array_equal(a, b) for a, b in starts)
+    same = np.array_equal(total.times, other.times) and same_tile(total.place, other.place)
     if total.out != other.out or not same:
         raise Mismatch("it is not the state of a merge")
     place, node = total.place, values.makers[total.out]
