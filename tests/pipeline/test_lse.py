@@ -234,6 +234,33 @@ def test_logarithms_of_many_queries_are_results_and_nothing_else() -> None:
         tilelink.overlap(read)
 
 
+@pytest.mark.slow
+def test_states_of_the_same_operands_keep_their_logarithms_apart() -> None:
+    """Of each call of `attention` those of its own base, and of means that are reduced twice one merge stores them."""
+
+    @tilelink.overlap
+    def decoded(q: Tensor(B, Q, D), k: KEYS, v: KEYS):  # type: ignore[no-untyped-def, valid-type]
+        plain = tilelink.all_reduce(tilelink.attention(q, k, v))
+        natural, of_2 = (tilelink.attention(q, k, v, return_lse=True, base2=base2) for base2 in (False, True))
+        again = tilelink.all_reduce(natural[0])
+        parts = [tilelink.all_reduce(part) for state in (natural, of_2) for part in state]
+        return (plain, again, *parts)
+
+    @tilelink.overlap
+    def prefilled(q: Tensor(B, S, Q, D), k: Tensor(B, S, G, D), v: Tensor(B, S, G, D)):  # type: ignore[no-untyped-def, valid-type]
+        plain = tilelink.attention(q, k, v)
+        return (
+            plain,
+            *(one for base2 in (False, True) for one in tilelink.attention(q, k, v, return_lse=True, base2=base2)),
+        )
+
+    for spec in (decoded, prefilled):
+        schedule = spec.plan_for(
+            topologies.load("laptop-switch", 2), {"B": 2, "S": 24, "Q": 4, "G": 2, "D": 16}, "fp32", {}
+        )
+        assert run_emulated(schedule, lowering.emit(schedule), calls=2).equal
+
+
 def test_both_parts_are_reduced_alike() -> None:
     def alone(q: Tensor(B, Q, D), k: KEYS, v: KEYS):  # type: ignore[no-untyped-def, valid-type]
         return tilelink.all_reduce(tilelink.attention(q, k, v, return_lse=True)[1])

@@ -68,57 +68,59 @@ def _placement(placement: Placement) -> Placement:
 
 def _nodes(spec: BoundSpec, node: BoundNode) -> Iterator[BoundNode]:
     """What `node` becomes. Means and logarithms of states are merged where the first of both is reduced."""
-    means, logs = node, _maker_of(spec, _logs_of(spec, node))
-    if isinstance(node.operation, AllReduce | ReduceScatter) and _log_weights(spec, node) is not None:
+    if isinstance(node.operation, Attention):
+        logs = _beside(spec, node)
+        yield _attend(spec, node, logs)
+        if logs is not None:
+            yield replace(logs, inputs=(node.output.name,), output=_rows_of_heads(logs.output))
+        return
+    means, logs = node, _logs_of(spec, node)
+    if _log_weights(spec, node) is not None:
         means, logs = _means_of(spec, node), node
-    if logs is None or logs is means:
-        made = _node(spec, node)
-        if made is not None:
+    if logs is None or _means_of(spec, logs) is not means:  # another reduction of the same means has them
+        if (made := _node(spec, node)) is not None:
             yield made
-        beside = _logs_beside(spec, node)
-        if beside is not None:
-            yield replace(beside, inputs=(node.output.name,), output=_rows_of_heads(beside.output))
-        return
-    if spec.nodes.index(node) > min(spec.nodes.index(means), spec.nodes.index(logs)):
-        return
-    merged, log_weights = _merged(spec, means), _log_weights(spec, logs)
-    assert isinstance(merged.operation, Merged), "it is made so"
-    assert log_weights is not None, "it has been looked at"
-    yield merged
-    if merged.operation.logs:
-        yield replace(logs, operation=log_weights, inputs=(merged.output.name,))
+    elif node is min(means, logs, key=spec.nodes.index):
+        wanted = logs.output.name in spec.outputs or any(logs.output.name in one.inputs for one in spec.nodes)
+        merged, log_weights = _merged(spec, means, logs if wanted else None), _log_weights(spec, logs)
+        assert log_weights is not None, "it reduces them"
+        yield merged
+        if wanted:
+            yield replace(logs, operation=log_weights, inputs=(merged.output.name,))
 
 
 def _node(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
     match node.operation:
+        case LogWeights(Attention()):
+            return None  # whose tiles store them
         case DecodeAttention() | MergeStates() | LogWeights():
-            if not isinstance(getattr(node.operation, "how", None), Attention):
-                _check_readers(spec, node)
+            _check_readers(spec, node)
             return None  # who reduces it merges
         case AllReduce() | ReduceScatter() if len(node.output.shape) > _OF_ROWS:
-            return _merged(spec, node)
+            return _merged(spec, node, None)
         case Flatten():
             _check_flat(spec, node)
             return None  # who merges stores it so
         case AllGather(dim) if len(node.output.shape) == _DIMS:
             return replace(node, operation=AllGather(dim // _OF_ROWS), output=_value(node.output))
-        case Attention(causal, window, soft_cap, scale, zigzag):
-            queries, keys, _ = map(spec.value, node.inputs)
-            heads, width = queries.local[HEADS], queries.local[WIDTH]
-            apart = queries.placement == Shard(TOKENS)
-            assert isinstance(scale, float), "bound"
-            parts = spec.num_ranks if _gathered(spec, node.inputs[1]) else 1
-            shared = heads // keys.local[HEADS]
-            if zigzag and parts == 1:
-                reason = f"zigzag=True, and {node.inputs[1]} is not gathered along its tokens"
-                raise BadAttention(node.line, reason=reason, legal="Keys and values are Shard(1), and gathered.")
-            sequences = queries.local[BATCH]
-            attend = Attend(causal, window, soft_cap, scale, heads, shared, width, apart, sequences, parts, zigzag)
-            logs = _logs_beside(spec, node)
-            if logs is not None:
-                attend = replace(attend, logs=logs.output.name, base2=_base2(logs))
-            return replace(node, operation=attend, output=_value(node.output))
     return replace(node, output=_value(node.output))
+
+
+def _attend(spec: BoundSpec, node: BoundNode, logs: BoundNode | None) -> BoundNode:
+    """Attention of matrices, whose tiles store its logarithms if they are given. Raises BadAttention."""
+    how = node.operation
+    assert isinstance(how, Attention) and isinstance(how.scale, float), "bound"
+    queries, keys, _ = map(spec.value, node.inputs)
+    heads, width = queries.local[HEADS], queries.local[WIDTH]
+    apart = queries.placement == Shard(TOKENS)
+    parts = spec.num_ranks if _gathered(spec, node.inputs[1]) else 1
+    shared = heads // keys.local[HEADS]
+    if how.zigzag and parts == 1:
+        reason = f"zigzag=True, and {node.inputs[1]} is not gathered along its tokens"
+        raise BadAttention(node.line, reason=reason, legal="Keys and values are Shard(1), and gathered.")
+    numbers = heads, shared, width, apart, queries.local[BATCH], parts, how.zigzag, *_named(logs)
+    attend = Attend(how.causal, how.window, how.soft_cap, how.scale, *numbers)
+    return replace(node, operation=attend, output=_value(node.output))
 
 
 def _check_readers(spec: BoundSpec, node: BoundNode) -> None:
@@ -158,49 +160,48 @@ def _log_weights(spec: BoundSpec, node: BoundNode) -> LogWeights | None:
 def _means_of(spec: BoundSpec, node: BoundNode) -> BoundNode:
     """The reduction of the means of the states whose logarithms `node` reduces. Raises BadAttention."""
     for other in spec.nodes:
-        if _logs_of(spec, other) == node.output.name:
+        if _logs_of(spec, other) is node:
             return other
     reason = f"{node.inputs[0]} is reduced by {node.operation.word}, and the result that it belongs to is not"
     legal = "Both are reduced alike; an output that is not needed may be left out."
     raise BadAttention(node.line, reason=reason, legal=legal)
 
 
-def _logs_of(spec: BoundSpec, node: BoundNode) -> str:
-    """The value that a reduction of the same kind makes of the logarithms of the states that `node` reduces, if there is one."""
+def _logs_of(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
+    """The reduction of the same kind of the logarithms of the states that `node` reduces, if there is one."""
     made = _maker_of(spec, node.inputs[0])
-    if made is None or not isinstance(made.operation, DecodeAttention | MergeStates):
-        return ""
-    for other in spec.nodes:
-        logs = _maker_of(spec, other.inputs[0]) if other.operation == node.operation else None
-        if logs is None or not isinstance(logs.operation, LogWeights):
-            continue
-        if (logs.operation.how, logs.inputs) == (made.operation, made.inputs):
-            return other.output.name
-    return ""
+    logs = _logs_with(spec, made) if made is not None else None
+    same = (one for one in spec.nodes if one.operation == node.operation)
+    return next((one for one in same if logs is not None and one.inputs == (logs.output.name,)), None)
 
 
-def _logs_beside(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
-    """The logarithms of attention that is no state of a rank alone, if they are wanted. Nothing of a spec reads them."""
-    if not isinstance(node.operation, Attention):
-        return None
-    for other in spec.nodes:
-        made = other.operation
-        if isinstance(made, LogWeights) and (made.how, other.inputs) == (node.operation, node.inputs):
-            return other if other.output.name in spec.outputs else None
-    return None
+def _logs_with(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
+    """The second part of what `node` makes, which is written right behind it."""
+    other = next(iter(spec.nodes[spec.nodes.index(node) + 1 :]), node)
+    same = isinstance(other.operation, LogWeights) and other.operation.how == node.operation
+    return other if same and other.inputs == node.inputs else None
 
 
-def _base2(logs: BoundNode) -> bool:
+def _beside(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
+    """The logarithms that attention of many queries stores, if they are wanted: nothing of a spec reads them."""
+    logs = _logs_with(spec, node)
+    return logs if logs is not None and logs.output.name in spec.outputs else None
+
+
+def _named(logs: BoundNode | None) -> tuple[str, bool]:
+    """The value of logarithms that somebody needs, and whether they are of base 2."""
+    if logs is None:
+        return "", False
     assert isinstance(logs.operation, LogWeights), "it is found by that"
-    return logs.operation.base2
+    return logs.output.name, logs.operation.base2
 
 
 def _flat(spec: BoundSpec, node: BoundNode) -> BoundNode | None:
     return next((one for one in spec.nodes if one.inputs == (node.output.name,) and one.operation == Flatten()), None)
 
 
-def _merged(spec: BoundSpec, node: BoundNode) -> BoundNode:
-    """What a reduction makes of states. Raises BadShape, BadAttention."""
+def _merged(spec: BoundSpec, node: BoundNode, logs: BoundNode | None) -> BoundNode:
+    """What a reduction makes of states; `logs` is that of the logarithms that are needed. Raises BadShape, BadAttention."""
     made = _maker_of(spec, node.inputs[0])
     what = f"{node.operation.word} operand {node.inputs[0]}"
     if made is None or not isinstance(made.operation, DecodeAttention | MergeStates):
@@ -211,12 +212,11 @@ def _merged(spec: BoundSpec, node: BoundNode) -> BoundNode:
         reason = f"reduce_scatter(dim=2) of {node.inputs[0]} would cut heads"
         raise BadAttention(node.line, reason=reason, legal="dim=0, sequences or tokens, or dim=1, heads.")
     sequences, heads, width = node.output.shape
-    flat, logs = _flat(spec, node), _logs_of(spec, node)
+    flat = _flat(spec, node)
     merged = Merged(made.operation, dim, (sequences, heads, width), flat is not None)
-    if logs in spec.outputs or any(logs in one.inputs for one in spec.nodes):
-        reduced = _maker_of(spec, logs)
-        found = _log_weights(spec, reduced) if reduced is not None else None
-        merged = replace(merged, logs=logs, base2=found is not None and found.base2)
+    of_logs = _log_weights(spec, logs) if logs is not None else None
+    if logs is not None and of_logs is not None:
+        merged = replace(merged, logs=logs.output.name, base2=of_logs.base2)
     if isinstance(made.operation, DecodeAttention):
         keys, named = spec.value(made.inputs[1]), made.operation.named(made.inputs)
         _, size, heads, _ = keys.local

@@ -12,8 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilelink.ir.ops.attention import Attend
-from tilelink.ir.spec import BoundNode
-from tilelink.proof.contents.orders import base_2_of
+from tilelink.ir.spec import BoundNode, LogWeights
 from tilelink.proof.contents.tile import LEAST_SCORE, Flags, Folded, Full, Held, Nothing, Round, Term, Tile, Zero
 from tilelink.proof.contents.trace import Done
 from tilelink.proof.contents.values import Mismatch, Part, Values, likeliest
@@ -90,13 +89,22 @@ def logs_attended(values: Values, state: Sequence[Held], ranks: Ints) -> Held:
     if not isinstance(found, Tile):
         return found
     how = values.makers[found.term.name].operation
-    if not isinstance(how, Attend) or not how.logs:
-        raise Mismatch(f"nobody needs the logarithms of {found.term}")
+    assert isinstance(how, Attend), "it is the attention of a state"
     one = found.extent[1] * 0 + 1
     start, extent = (found.start[0], found.start[1] // how.width), (found.extent[0], one)
-    term = Term(how.logs if how.base2 else base_2_of(how.logs))
+    term = logs_of_means(values, found.term.name, base2=True)
     shape = (found.shape[0], 1) if found.shape else None
     return replace(found, term=term, start=start, extent=extent, skip=(found.skip[0], one * 0), shape=shape)
+
+
+def logs_of_means(values: Values, means: str, base2: bool) -> Term:
+    """The logarithms of the sums of weights that belong to `means`. Raises Mismatch if nobody needs them."""
+    first = values.first
+    for node in values.spec.nodes:
+        wanted = isinstance(node.operation, LogWeights) and node.operation.base2 == base2
+        if wanted and first[node.inputs[0]] == first[means]:
+            return values.term(node)
+    raise Mismatch(f"nobody needs {'' if base2 else 'natural '}logarithms of {means}")
 
 
 def _taken_all(values: Values, state: Sequence[Held], which: tuple[int, int], ranks: Ints) -> Held:

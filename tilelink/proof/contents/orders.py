@@ -8,7 +8,6 @@ from tilelink.ir.ops.op import Inferred, Op
 from tilelink.ir.spec import Route
 
 REORDERED, RETURNED, OWN_ROWS = "reordered", "returned", "own_rows"
-OF_BASE_2 = " of base 2"  # the end of the name of logarithms
 OF_OWN = ", of own tokens"  # the end of the name of what has their rows only
 
 
@@ -87,7 +86,7 @@ class LogsOfShares(_OfProof):
 
 def base_2_of(logs: str) -> str:
     """The same logarithms, of base 2."""
-    return f"{logs}{OF_BASE_2}"
+    return f"{logs} of base 2"
 
 
 @dataclass(frozen=True, slots=True)

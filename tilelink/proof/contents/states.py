@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilelink.ir.spec import BoundNode, BoundSpec, BoundValue, DecodeAttention, LogWeights, Merged, MergeStates
-from tilelink.proof.contents.folds import logs_attended, same_tile
-from tilelink.proof.contents.orders import OF_BASE_2, InBase2, base_2_of
+from tilelink.ir.spec import Attend, BoundNode, BoundSpec, BoundValue, DecodeAttention, LogWeights, Merged, MergeStates
+from tilelink.proof.contents.folds import logs_attended, logs_of_means, same_tile
+from tilelink.proof.contents.orders import InBase2, base_2_of
 from tilelink.proof.contents.shares import OWN_SHARE, logs_of, means_of
 from tilelink.proof.contents.tile import LEAST_SCORE, Folded, Full, Held, MergedStates, Nothing, Share, Term, Tile, Zero
 from tilelink.proof.contents.trace import Done
@@ -24,11 +24,19 @@ OPS = (OWN_SHARE, "log_of_weights", "merge_state", "in_base_2", "in_base_e")
 
 
 def with_logs_in_base_2(spec: BoundSpec) -> BoundSpec:
-    """`spec` with logarithms that are given, or wanted, in the base of the merge."""
+    """`spec` with logarithms that are given, or wanted, in the base of the merge. Which are wanted of some means is no matter of
+    these means, so that those of the same states are the same."""
     given = tuple(_in_base_2(spec.value(logs), node.line) for node, logs in _logs_given(spec))
-    wanted = (node for node in spec.nodes if isinstance(node.operation, LogWeights) and not node.operation.base2)
-    after = tuple(_in_base_2(node.output, node.line) for node in wanted)
-    return replace(spec, nodes=(*given, *spec.nodes, *after)) if given or after else spec
+    nodes = list[BoundNode]()
+    for node in spec.nodes:
+        operation, output = node.operation, node.output
+        if isinstance(operation, Merged | Attend):
+            node = replace(node, operation=replace(operation, logs="", base2=False))
+        nodes.append(node)
+        if isinstance(operation, LogWeights) and not operation.base2:
+            of_2 = replace(operation, base2=True)
+            nodes.append(replace(node, operation=of_2, output=replace(output, name=base_2_of(output.name))))
+    return replace(spec, nodes=(*given, *nodes))
 
 
 def _logs_given(spec: BoundSpec) -> Iterator[tuple[BoundNode, str]]:
@@ -59,7 +67,7 @@ def made_of_states(values: Values, done: Done, op: str, held: Mapping[str, Held]
     if op == "in_base_2":
         return (_based(values, operands[0]),)
     if op == "in_base_e":
-        return (_natural(operands[0]),)
+        return (_natural(values, operands[0]),)
     if op == "log_of_weights":
         if isinstance(operands[0], MergedStates):
             return (_log_of_all(values, operands, ranks),)
@@ -87,10 +95,16 @@ def _based(values: Values, logs: Held) -> Tile:
     return replace(logs, term=Term(base_2_of(logs.term.name)))
 
 
-def _natural(logs: Held) -> Tile:
-    if not isinstance(logs, Tile) or not logs.term.name.endswith(OF_BASE_2):
+def _natural(values: Values, logs: Held) -> Tile:
+    made = values.makers.get(logs.term.name) if isinstance(logs, Tile) else None
+    if (
+        not isinstance(logs, Tile)
+        or made is None
+        or not isinstance(made.operation, LogWeights)
+        or not made.operation.base2
+    ):
         raise Mismatch("it has no logarithms of base 2")
-    return replace(logs, term=Term(logs.term.name.removesuffix(OF_BASE_2)))
+    return replace(logs, term=logs_of_means(values, made.inputs[0], base2=False))
 
 
 def _log_of_all(values: Values, operands: Sequence[Held], ranks: Ints) -> Tile:
@@ -98,11 +112,8 @@ def _log_of_all(values: Values, operands: Sequence[Held], ranks: Ints) -> Tile:
     top, weight = operands
     if not isinstance(top, MergedStates) or not isinstance(weight, MergedStates) or (top.which, weight.which) != (0, 1):
         raise Mismatch("it is not the state of a merge")
-    start, extent, skip, how = _own_part(values, top, weight, ranks)
-    if not how.logs:
-        raise Mismatch(f"nobody needs the logarithms of {top.out}")
-    place = top.place
-    term = Term(how.logs if how.base2 else base_2_of(how.logs))
+    start, extent, skip, _ = _own_part(values, top, weight, ranks)
+    place, term = top.place, logs_of_means(values, top.out, base2=True)
     shape = (place.shape[0], 1) if place.shape else None
     return Tile(term, (1, 0), ranks, start[:2], extent[:2], skip[:2], place.known, shape=shape)
 
