@@ -29,6 +29,18 @@ def log_of_weights(top, weight):
 
 
 @triton.jit
+def in_base_2(logs):
+    """Natural logarithms as those of base 2."""
+    return logs * 1.4426950408889634
+
+
+@triton.jit
+def in_base_e(logs):
+    """Logarithms of base 2 as natural ones."""
+    return logs * 0.6931471805599453
+
+
+@triton.jit
 def merge_state(top, weight, total, mean, log):
     """The state with one more, whose mean does not count where its logarithm is -inf."""
     higher = tl.maximum(top, log)

@@ -206,9 +206,7 @@ class _Consumer(_Group):
         ahead: Number = 0
         if masked:
             ahead = replaced(step.operands[_AHEAD], known) if known else step.operands[_AHEAD]  # type: ignore[assignment, arg-type]
-        rows = int(self.fold.loads[0].region.extent[0]) // GROUPS  # type: ignore[arg-type]  # of a whole tile
-        shown = self.spell.number("queries_tile_rows", rows, "rows of tile queries_tile")
-        stands = f"{self.spell(ahead)} + GROUP * {shown}" if masked else "0"
+        stands = f"{self.spell(ahead)} + GROUP * {self._rows()}" if masked else "0"
         scale, cap = step.operands[6:8]
         window = step.operands[10] if masked else 0
         sizes = [f"SCALE={scale}", f"CAP={cap}", f"MASKED={masked}", f"WINDOW={window}"]
@@ -232,14 +230,18 @@ class _Consumer(_Group):
         where = [name, f"{self.spell(row)} + GROUP * {rows}", self.spell(col), "leaving.index(GROUP)"]
         self.out.call("store_means(", [total, weight, *where])
 
+    def _rows(self) -> str:
+        """How many rows of a tile a group has."""
+        (rows, _) = self.fold.loads[0].region.extent
+        assert isinstance(rows, int), "tiles are whole"
+        return self.spell.number("queries_tile_rows", rows // GROUPS, "rows of tile queries_tile")
+
     def _store_logs(self, step: Store, top: str, weight: str) -> None:
         """Of the rows of the group, in the column of their head."""
-        row, head = step.region.start
         buffer = step.region.buffer
-        rows = self.spell.number("queries_tile_rows", int(step.region.extent[0]) // GROUPS, "rows of tile queries_tile")  # type: ignore[arg-type]
-        first = Chain((self.regions.base(step.region), *self.spell.flat((row, head), buffer, 0)))
-        each = self.spell.step(buffer, 0)
-        where: list[str | Chain] = [first, f"GROUP * {rows}", each, f"NATURAL={step.value in self.fold.natural}"]
+        first = Chain((self.regions.base(step.region), *self.spell.flat(step.region.start, buffer, 0)))
+        natural = f"NATURAL={step.value in self.fold.natural}"
+        where: list[str | Chain] = [first, f"GROUP * {self._rows()}", self.spell.step(buffer, 0), natural]
         self.out.call("store_logs(", [top, weight, "keys_ring", *where])
 
 
