@@ -10,6 +10,7 @@ import torch
 import lowering
 import tilelink
 import topologies
+from tests.pipeline.checked_calls import checked_calls
 from tests.pipeline.decode_specs import Drawn, How, drawn, meaning_by_definition, spec_of
 from tilelink import Shard, Tensor, dims
 from tilelink.errors import AttentionPlacement, BadAttention, BadShape, IllegalPin, NoLegalSchedule
@@ -51,16 +52,7 @@ def test_a_random_schedule_computes_what_the_definition_says(seed: int) -> None:
     rng = random.Random(seed)
     found = drawn(rng, rng.choice([2, 2, 3, 3, 4, 8]))
     schedule, spec = scheduled(rng, found), found.spec
-    proof = verify(schedule)
-    assert proof.proved, proof.findings
-    source = lowering.emit(schedule, rng.choice(["triton", "triton-distributed"]))
-    if seed % 3 == 0:
-        assert run_emulated(schedule, source, calls=2, seed=seed).equal
-    run = EmulatedRun(schedule, source, seed)
-    for _ in range(2):
-        run.call()
-    run.finish()
-    for inputs, outputs in run.calls:
+    for inputs, outputs in checked_calls(schedule, rng.choice(["triton", "triton-distributed"]), seed, 2):
         exact = meaning_by_definition(found.how, inputs, spec.num_ranks)
         for rank, (out,) in enumerate(outputs):
             part = cut(exact, spec.value(spec.outputs[0]).placement, rank, spec.num_ranks)

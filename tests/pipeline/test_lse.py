@@ -13,6 +13,7 @@ import lowering
 import tilelink
 import topologies
 from tests.pipeline import attention_specs
+from tests.pipeline.checked_calls import checked_calls
 from tests.pipeline.decode_specs import Drawn, How, drawn, logs_by_definition, meaning_by_definition, spec_of
 from tests.pipeline.test_attention import SHARED
 from tests.pipeline.test_decode import _FAR, scheduled
@@ -23,7 +24,6 @@ from tilelink.compiled.check import check_compiled
 from tilelink.errors import BadAttention, BadShape
 from tilelink.ir.spec import bind
 from tilelink.proof.verify import verify
-from tilelink.runtime.emulated import EmulatedRun
 from tilelink.runtime.load import load_source
 from tilelink.runtime.meaning import cut, whole_inputs
 from tilelink.runtime.run import run_emulated
@@ -50,16 +50,7 @@ def test_a_random_schedule_makes_both_parts(seed: int) -> None:
     rng = random.Random(7000 + seed)
     found = with_logs(rng, rng.choice([2, 2, 3, 3, 4, 8]))
     schedule, spec = scheduled(rng, found), found.spec
-    proof = verify(schedule)
-    assert proof.proved, proof.findings
-    source = lowering.emit(schedule, rng.choice(["triton", "triton-distributed"]))
-    if seed % 3 == 0:
-        assert run_emulated(schedule, source, calls=2, seed=seed).equal
-    run = EmulatedRun(schedule, source, seed)
-    for _ in range(2):
-        run.call()
-    run.finish()
-    for inputs, outputs in run.calls:
+    for inputs, outputs in checked_calls(schedule, rng.choice(["triton", "triton-distributed"]), seed, 2):
         means = meaning_by_definition(found.how, inputs, spec.num_ranks)
         logs = logs_by_definition(found.how, inputs)
         for rank, (out, lse) in enumerate(outputs):
@@ -154,14 +145,7 @@ def test_logarithms_that_nobody_needs_cost_nothing() -> None:
 def test_attention_of_many_queries_makes_both_parts(seed: int) -> None:
     found = attention_specs.drawn(random.Random(9000 + seed), lse=True)
     schedule, spec = found.schedule, found.schedule.spec
-    assert not verify(schedule).findings
-    source = lowering.emit(schedule, found.target)
-    if seed % 3 == 0:
-        assert run_emulated(schedule, source, calls=2).equal
-    run = EmulatedRun(schedule, source, seed)
-    run.call()
-    run.finish()
-    ((inputs, outputs),) = run.calls
+    ((inputs, outputs),) = checked_calls(schedule, found.target, seed, 1)
     q, k, v = whole_inputs(spec, inputs).values()
     means = attention_specs.by_definition(found.how, spec.num_ranks, q, k, v)
     logs = attention_specs.logs_by_definition(found.how, spec.num_ranks, q, k)
