@@ -10,7 +10,7 @@ one. What is loaded may be held by several warps if it is not emptied there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilelink.compiled.errors import CannotFollow
@@ -25,6 +25,7 @@ _OPERAND = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _SAME = ("ttg.convert_layout", "tt.splat", "tt.broadcast", "tt.expand_dims")
 _LIST = r"{} = \[([^\]]*)\]"
 _WARP_BASES = re.compile(r"warp = \[((?:\[[-0-9, ]*\](?:, )?)*)\]")
+Defined = dict[str, list[re.Match[str]]]  # by name, in the order of the text
 _PACKET = ".relaxed.sys"  # of accesses of packets, which are no plain ones
 
 
@@ -42,10 +43,12 @@ def replicated(ttgir: str) -> Iterator[Replicated]:
     layouts = dict(_ALIAS.findall(ttgir))
     every = [found for found in _OPERATION.finditer(ttgir) if _PACKET in found["text"]]
     stored = {_OPERAND.findall(found["operands"])[0] for found in every if _stores(found)}
-    defined = {found["name"]: found for found in _DEFINED.finditer(ttgir)}
+    defined: Defined = {}
+    for found in _DEFINED.finditer(ttgir):
+        defined.setdefault(found["name"], []).append(found)
     for found in every:
         words, *values = _OPERAND.findall(found["operands"])
-        if _is_numbered(values[0], defined) if _stores(found) else words not in stored:
+        if _is_numbered(values[0], found.start(), defined) if _stores(found) else words not in stored:
             continue
         shape, layout = tuple(map(int, found["shape"].split("x"))), layouts[found["layout"]]
         if _is_replicated(layout, shape):
@@ -56,21 +59,25 @@ def _stores(found: re.Match[str]) -> bool:
     return "st" + _PACKET in found["text"]
 
 
-def _is_numbered(value: str, defined: Mapping[str, re.Match[str]]) -> bool:
-    """Whether packets are data with a number above them: `number << 32 | data`."""
-    found = _origin(value, defined)
+def _is_numbered(value: str, used: int, defined: Defined) -> bool:
+    """Whether packets, `used` at that place of the text, are data with a number above them: `number << 32 | data`."""
+    found = _origin(value, used, defined)
     if found is None or found["op"] != "arith.ori":
         return False
-    sides = (_origin(one, defined) for one in _OPERAND.findall(found["rest"].partition(" : ")[0]))
+    sides = (_origin(one, found.start(), defined) for one in _OPERAND.findall(found["rest"].partition(" : ")[0]))
     return any(side is not None and side["op"] == "arith.shli" for side in sides)
 
 
-def _origin(value: str, defined: Mapping[str, re.Match[str]]) -> re.Match[str] | None:
-    """What makes a value, wherever its elements lie."""
-    found = defined.get(value)
+def _origin(value: str, used: int, defined: Defined) -> re.Match[str] | None:
+    """What makes a value, wherever its elements lie. Regions that have ended leave their names to others."""
+    found = _last(value, used, defined)
     while found is not None and found["op"] in _SAME:
-        found = defined.get(_OPERAND.findall(found["rest"])[0])
+        found = _last(_OPERAND.findall(found["rest"])[0], found.start(), defined)
     return found
+
+
+def _last(value: str, used: int, defined: Defined) -> re.Match[str] | None:
+    return next((one for one in reversed(defined.get(value, ())) if one.start() < used), None)
 
 
 def _numbers(layout: str, name: str) -> list[int]:
