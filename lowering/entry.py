@@ -10,8 +10,10 @@ from lowering.libraries import library_values
 from lowering.names import TORCH, class_name
 from lowering.selfcheck.text import needed_by
 from lowering.source import Source
+from tilelink.ir.dtype import DTYPES
 from tilelink.ir.ops.elementwise import FUNCTIONS, in_fp32, with_constants
 from tilelink.ir.ops.states import StatesOp
+from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import (
@@ -34,7 +36,7 @@ from tilelink.ir.spec import (
     SendRecv,
     Slice,
 )
-from tilelink.ir.user_op import UserOp
+from tilelink.ir.user_op import UserOp, of_user
 
 
 def print_reference(schedule: Schedule) -> str:
@@ -103,6 +105,9 @@ def _expression(spec: BoundSpec, node: BoundNode, library: Collection[str]) -> s
             return f"[merged_logs({node.inputs[1]}, {base2}).rounded({dtype})]"
         case MergeStates(base2):
             return f"[merged_states({', '.join(node.inputs)}, {base2}).rounded({dtype})]"
+        case UserFold() as fold:
+            made = f"{_user(fold.block.name, dtype, node.inputs, _chosen(fold))}.rounded({dtype})"
+            return f"[{made}]" if node.output.placement == Partial() else made
         case _ if node.output.placement == Partial():
             return _summands(spec, node, split)
         case _:
@@ -154,10 +159,19 @@ def _local(node: BoundNode, operands: Sequence[str], split: str) -> str:
         case Combine():
             return f"combined({listed})"
         case UserOp(name=name):
-            exact = f"lambda *tensors: in_float64({name}_reference, tensors)"
-            return f"Near.user({exact}, {TORCH[node.output.dtype]}, {listed})"
+            return _user(name, TORCH[node.output.dtype], operands)
         case _:
             raise AssertionError(f"{node.operation} computes nothing")
+
+
+def _user(name: str, dtype: str, operands: Sequence[str], chosen: str = "") -> str:
+    """The reference of the user's, of which `chosen` takes one result."""
+    exact = f"lambda *tensors: in_float64({name}_reference, tensors){chosen}"
+    return f"Near.user({exact}, {dtype}, {', '.join(operands)})"
+
+
+def _chosen(fold: UserFold) -> str:
+    return f"[{fold.number}]" if len(fold.finishes) > 1 else ""
 
 
 _CHECKS = '''
@@ -173,6 +187,9 @@ def make_inputs(rank, seed, device):
             continue
         if name in PAGES:
             inputs[name] = random_pages(shape, PAGES[name], seed + 5 * rank, device)
+            continue
+        if name in ELEMENTS:
+            inputs[name] = random_elements(shape, ELEMENTS[name], seed + (0 if name in REPLICATED else 5 * rank), device)
             continue
         if name in LOGS:
             inputs[name] = random_logs(shape, seed + 5 * rank, device)
@@ -257,9 +274,8 @@ def print_main(schedule: Schedule, dialect: Dialect) -> str:
     """Constants of the check, what it compares with, and the check itself."""
     out = Source()
     spec = schedule.spec
-    for op in {
-        node.operation.name: node.operation for node in spec.nodes if isinstance(node.operation, UserOp)
-    }.values():
+    of_users = (of_user(node.operation) for node in spec.nodes)
+    for op in {op.name: op for op in of_users if op is not None}.values():
         _print_user_reference(out, op)
     replicated = [value.name for value in spec.inputs if isinstance(value.placement, Replicate)]
     out.line(
@@ -274,6 +290,7 @@ def print_main(schedule: Schedule, dialect: Dialect) -> str:
     out.line()
     lines = _CHECKS.splitlines(keepends=True)
     drawn = {"EXPERTS": experts_of(spec), "LENGTHS": lengths_of(spec), "PAGES": pages_of(spec)}
+    drawn["ELEMENTS"] = elements_of(spec)
     told = {constant: [f"{_quoted(name)}: {many}" for name, many in found.items()] for constant, found in drawn.items()}
     told["LOGS"] = [_quoted(name) for name in logs_of(spec)]
     for constant, entries in told.items():
@@ -332,6 +349,22 @@ def pages_of(spec: BoundSpec) -> dict[str, int]:
     return found
 
 
+def elements_of(spec: BoundSpec) -> dict[str, int]:
+    """Inputs of int32 that folds of the user's read, and how many elements the axis has that is folded over."""
+    found: dict[str, int] = {}
+    for node in spec.nodes:
+        if not isinstance(node.operation, UserFold):
+            continue
+        values = [spec.value(name) for name in node.inputs]
+        reads = [index for _, index in node.operation.block.reads]
+        axes = (dict(zip(index, value.shape, strict=True)) for value, index in zip(values, reads, strict=True))
+        most = next(extents[node.operation.over] for extents in axes if node.operation.over in extents)
+        for value in values:
+            if DTYPES[value.dtype].integer:
+                found[value.name] = min(most, found.get(value.name, most))
+    return found
+
+
 def logs_of(spec: BoundSpec) -> list[str]:
     """Inputs that are logarithms of sums of weights."""
     return list(dict.fromkeys(node.inputs[1] for node in spec.nodes if isinstance(node.operation, MergeStates)))
@@ -340,7 +373,7 @@ def logs_of(spec: BoundSpec) -> list[str]:
 def states_of(spec: BoundSpec) -> list[str]:
     """Values of which ranks have states, which are merged and not added."""
     made = ((node, getattr(node.operation, "how", node.operation)) for node in spec.nodes)
-    return [node.output.name for node, operation in made if isinstance(operation, StatesOp)]
+    return [node.output.name for node, operation in made if isinstance(operation, StatesOp | UserFold)]
 
 
 def input_scales(spec: BoundSpec) -> dict[str, float]:

@@ -15,6 +15,7 @@ from tilelink.ir.order import Nest
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.tensor import Tensor, dims
+from tilelink.ir.user_fold import fold
 from tilelink.ir.user_op import axes
 from tilelink.plan import Plan
 
@@ -41,11 +42,12 @@ __all__ = [
     "Transfer",
     "axes",
     "dims",
+    "fold",
     "overlap",
 ]
 __all__ += functions.__all__
 
-_NO_OPERATION = ("axes", "dims", "op", "overlap")
+_NO_OPERATION = ("axes", "dims", "fold", "op", "overlap")
 
 
 def unknown(name: str) -> UnknownOp:

@@ -142,17 +142,21 @@ class Near(NamedTuple):
         """A tile op of the user's, from its reference. Its error is seen, not derived: 4 times the largest of 4 trials whose
         operands move at random by their errors and by one rounding to `dtype`, as values inside the op may be rounded, or by
         those of an fp32 sum along their longest dimension; and at least that of the mean of the row, because an element may
-        stay where it is by chance."""
+        stay where it is by chance. Integers do not move."""
         terms = max(extent for x in operands for extent in x.value.shape)
         step = max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps * terms) / 2
-        value = function(*(x.value.double() for x in operands)).double()
+        whole = [x.value.double() if x.value.is_floating_point() else x.value.long() for x in operands]
+        value = function(*whole).double()
         generator = torch.Generator(value.device).manual_seed(0)
         error = torch.zeros_like(value, dtype=torch.float32)
         for _ in range(4):
             moved = []
-            for x in operands:
-                signs = torch.rand(x.value.shape, generator=generator, device=value.device).sub_(0.5).sign_()
-                moved.append(x.value.double() + signs * (x.error + step * x.value.abs().float()))
+            for x, given in zip(operands, whole, strict=True):
+                if not given.is_floating_point():
+                    moved.append(given)
+                    continue
+                signs = torch.rand(given.shape, generator=generator, device=value.device).sub_(0.5).sign_()
+                moved.append(given + signs * (x.error + step * x.value.abs().float()))
             error = torch.maximum(error, (function(*moved) - value).abs().float())
         return Near(value, 4 * torch.maximum(error, error.mean(-1, keepdim=True)))
 

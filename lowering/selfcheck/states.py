@@ -44,6 +44,12 @@ def random_logs(shape: tuple[int, ...], seed: int, device: torch.device | str) -
     return found.masked_fill(torch.rand(shape, generator=generator, device=device) < 0.125, -torch.inf)
 
 
+def random_elements(shape: tuple[int, ...], most: int, seed: int, device: torch.device | str) -> torch.Tensor:
+    """Numbers of elements of an axis that has `most` of them."""
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return torch.randint(0, most, shape, generator=generator, device=device).int()
+
+
 def decoded(
     q: Near,
     k: Near,

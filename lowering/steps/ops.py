@@ -28,6 +28,7 @@ _TEXTS = {
     "merge_state": "merge_state({0}, {1}, {2}, {3}, {4})",
     "attended": "mean_of_values({0}, {1})",
     "trans": "tl.trans({0})",
+    "as_row": "{0}[None, :]",
     "halves": "halves({0})",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import isinf
 from typing import Self
 
 from lowering import names
@@ -25,7 +26,7 @@ from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.ranges import Range
-from tilelink.schedule.roles import Phase, Prefetch, Role, Who
+from tilelink.schedule.roles import Phase, Prefetch, Role, Sms, Who
 from tilelink.schedule.steps import FOLDS, Call, Compute, For, Load, Move, Order, Step, Store, Sync
 from tilelink.schedule.walk import read, steps_in, written
 
@@ -225,8 +226,18 @@ class Programs(Loading):
         as they are that have another one inside."""
         if unrolled:
             return f"tl.static_range({count})"
-        held = self.awaits(body) and not self._has_loop(body)
-        return f"tl.range({count}, num_stages=1)" if held else f"range({count})"
+        if self.awaits(body):
+            return f"range({count})" if self._has_loop(body) else f"tl.range({count}, num_stages=1)"
+        if any(isinstance(step, Load) for step in body) and all(map(_by_function, body)):  # nothing else tells the compiler
+            return f"tl.range({count}, num_stages={self._stages()})"
+        return f"range({count})"
+
+    def _stages(self) -> str:
+        """Of loads of the role."""
+        roles = (role for launch in self.schedule.launches for role in launch.roles if role.name == self.scope.role)
+        engine = next(roles).engine
+        assert isinstance(engine, Sms), "its programs"
+        return self.spell.number(f"{self.scope.role}_stages", engine.stages, "rounds of a loop that are loaded at once")
 
     def _has_loop(self, body: tuple[Step, ...]) -> bool:
         return any(isinstance(step, Move) or (isinstance(step, For) and self._stays(step)) for step in body)
@@ -335,6 +346,8 @@ class Programs(Loading):
         """Elementwise functions compute in fp32, whatever their operands were loaded as."""
         if isinstance(one, Index | Known):
             return self.spell(one)
+        if isinstance(one, float) and isinf(one):
+            return f'float("{one}")'
         loaded = self.dtypes.get(str(one), "float32")
         return f"{one}.to(tl.float32)" if op in FUNCTIONS and loaded != "float32" else str(one)
 
@@ -345,6 +358,11 @@ class Programs(Loading):
 
     def sync(self, step: Sync) -> None:
         self.out.line(_ORDERS[step.order])
+
+
+def _by_function(step: Step) -> bool:
+    """Whether a function does the step: one that is given addresses, or what it makes."""
+    return isinstance(step, Compute) or (isinstance(step, Load) and bool(step.origin))
 
 
 def _multiplies(body: tuple[Step, ...]) -> bool:

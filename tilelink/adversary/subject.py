@@ -12,7 +12,7 @@ import torch
 
 from lowering.host.inputs import inputs_of
 from lowering.libraries import library_values
-from lowering.selfcheck.states import random_lengths, random_logs, random_pages
+from lowering.selfcheck.states import random_elements, random_lengths, random_logs, random_pages
 from tilelink.adversary.file_reference import FileReference, Inputs, Outputs, Wanted, reference_of
 from tilelink.emulator.world import STEP_LIMIT
 from tilelink.errors import NotAnOperatorFile
@@ -162,11 +162,11 @@ def _kind(module: ModuleType, constant: str) -> dict[str, int]:
 
 
 def _random_inputs(module: ModuleType, declared: Sequence[Declared], seed: int) -> Inputs:
-    """Normal numbers, other ones on each rank except for inputs in REPLICATED; integers in [0, 8). Those in LENGTHS, PAGES and
-    LOGS as an emitted file draws them. `declared`: by rank."""
+    """Normal numbers, other ones on each rank except for inputs in REPLICATED; integers in [0, 8). Those in LENGTHS, PAGES,
+    LOGS and ELEMENTS as an emitted file draws them. `declared`: by rank."""
     replicated: set[str] = getattr(module, "REPLICATED", set())
     scales: dict[str, float] = getattr(module, "SCALES", {})
-    lengths, pages, logs = (_kind(module, constant) for constant in ("LENGTHS", "PAGES", "LOGS"))
+    lengths, pages, logs, elements = (_kind(module, constant) for constant in ("LENGTHS", "PAGES", "LOGS", "ELEMENTS"))
     ranks: Inputs = []
     for rank, inputs in enumerate(declared):
         ranks.append({})
@@ -179,6 +179,9 @@ def _random_inputs(module: ModuleType, declared: Sequence[Declared], seed: int) 
                 value = random_pages(shape, pages[name], seed + 5 * rank, "cpu")
             elif name in logs:
                 value = random_logs(shape, seed + 5 * rank, "cpu")
+            elif name in elements:
+                of_rank = 0 if name in replicated else 5 * rank
+                value = random_elements(shape, elements[name], seed + of_rank, "cpu")
             elif dtype.is_floating_point:
                 value = torch.randn(shape, generator=generator) * scales.get(name, 1.0)
             else:

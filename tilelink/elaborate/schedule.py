@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from tilelink.elaborate import movers, routed, signals, splits
 from tilelink.elaborate.dims import Names
+from tilelink.elaborate.folds import merge_steps
 from tilelink.elaborate.packets import Blocks, packet_collective, packets_of_tiles
 from tilelink.elaborate.positions import TILE, lets
 from tilelink.elaborate.regions import Tiles
-from tilelink.elaborate.states import States
 from tilelink.elaborate.stores import STEP, places_of
 from tilelink.elaborate.tiles import body, item_lets, own_body
 from tilelink.elaborate.user_body import functions
@@ -89,7 +89,7 @@ def elaborated(planned: Planned) -> Schedule:
 
 def _in_numbers(planned: Planned) -> Schedule:
     launches = tuple(_launches(planned))
-    merges = [States(planned, one) for one in planned.launches if isinstance(one, StateMerge)]
+    merges = [merge_steps(planned, one) for one in planned.launches if isinstance(one, StateMerge)]
     beside = (*_packets(planned), *splits.buffers(planned), *(one for merge in merges for one in merge.buffers()))
     looked_up = {table.name: table for merge in merges for table in merge.tables()}
     plain = (_buffer(planned, buffer) for buffer in planned.buffers if buffer.name not in looked_up)
@@ -199,7 +199,7 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case LibraryCollective():
                 yield Launch(MAIN, (movers.library_collective(planned, launch),))
             case StateMerge():
-                yield Launch(MAIN, (States(planned, launch).role(),))
+                yield Launch(MAIN, (merge_steps(planned, launch).role(),))
             case PacketCollective(within=False, beside=False):
                 roles = (_packet_role(planned, one) for one in planned.one_launch(launch))
                 yield Launch(MAIN, tuple(roles))

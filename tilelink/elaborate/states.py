@@ -22,8 +22,9 @@ from math import gcd
 from tilelink.elaborate.positions import TILE
 from tilelink.ir.calls import StateMerge
 from tilelink.ir.enums import Protocol
+from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import DecodeAttention
+from tilelink.ir.spec import DecodeAttention, MergeStates
 from tilelink.schedule.index import Index, Number, call, greatest, least, rank
 from tilelink.schedule.memory import Buffer, Memory, Region, Table
 from tilelink.schedule.roles import Phase, Role, Sms
@@ -37,6 +38,12 @@ _STATE = ("top", "weight", "total")
 def of_merge(launch: StateMerge) -> Iterator[tuple[str, int, str]]:
     """(name, number, title) of what a merge is made of."""
     out = launch.out
+    if isinstance(launch.how.how, UserFold):
+        yield "SPLITS", launch.splits, f"programs that share the own elements of a row of {out}"
+        yield "BLOCK", launch.block, "elements of a row that are taken at once"
+        yield "ELEMENTS", launch.how.tokens, "elements of a row on a rank"
+        yield "TILE_ROWS", launch.rows, "rows that a program folds at once"
+        return
     yield "SPLITS", launch.splits, f"programs that share the own tokens of a sequence of {out}"
     yield "BLOCK", launch.block, "tokens that are taken at once"
     yield "TOKENS", launch.how.tokens, "tokens of a sequence on a rank, at most"
@@ -102,7 +109,7 @@ class States:
         let: Let = (("sequence", TILE // tiles), ("head", TILE % tiles * rows))
         logs = Region(self.named["logs"], (SEQUENCE, HEAD), (1, rows))
         how = launch.how.how
-        assert not isinstance(how, DecodeAttention), "it is given"
+        assert isinstance(how, MergeStates), "it is given"
         steps: tuple[Step, ...] = (
             Load("mean", Region(self.named["means"], (SEQUENCE, HEAD, 0), (1, rows, width))),
             Load("given_logs", logs),

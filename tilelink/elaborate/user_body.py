@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilelink.elaborate.regions import Tiles, own_region, region
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import Operand, UserBody
-from tilelink.ir.user_op import UserOp
+from tilelink.ir.user_op import UserOp, functions_of, of_user
 from tilelink.schedule.index import Index, Number, rank, replaced
 from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Compute, If, Load, Step
@@ -13,7 +13,10 @@ from tilelink.schedule.steps import Compute, If, Load, Step
 
 def functions(schedule: Schedule) -> str:
     """Source of the functions that the user wrote, each once."""
-    found = {op.name: op.body.rstrip() for op in _user_ops(schedule)}
+    found = dict[str, str]()
+    for node in schedule.spec.nodes:
+        op = of_user(node.operation)
+        found |= functions_of(op) if op is not None else {}
     return "\n\n\n".join(found.values())
 
 

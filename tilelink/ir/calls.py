@@ -8,6 +8,7 @@ from math import gcd
 from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.ir.enums import WARP, Protocol
 from tilelink.ir.ops.states import Merged
+from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.order import RankOrder
 from tilelink.ir.routed import Placed, Routed, Sent, Tables
 from tilelink.ir.steps import Operand, Wait
@@ -97,9 +98,10 @@ class StateMerge:
         """Sequences, heads, elements of a head."""
         return self.how.shape
 
-    def with_numbers(self, splits: int, block: int, tokens: int) -> StateMerge:
+    def with_numbers(self, splits: int, block: int, tokens: int, *rows: int) -> StateMerge:
         """The same in numbers that know their names."""
-        return replace(self, splits=splits, block=block, how=replace(self.how, tokens=tokens))
+        how = replace(self.how, tokens=tokens)
+        return replace(self, splits=splits, block=block, rows=rows[0] if rows else self.rows, how=how)
 
     @property
     def shared(self) -> int:
@@ -128,6 +130,8 @@ class StateMerge:
         least = max(_LEAST_MERGED, -(-threads // states))
         wanted = max(least, min(_MOST_MERGED // states, sequences * heads * width // self.programs))
         elements = 1 << (wanted - 1).bit_length()
+        if isinstance(self.how.how, UserFold):
+            return min(elements, 1 << (heads - 1).bit_length()), 1
         if self.how.flat:  # rows are sequences
             return 1, min(elements, width)
         return (1, elements) if elements <= width else (gcd(heads, elements // width), width)

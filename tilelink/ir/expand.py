@@ -67,6 +67,7 @@ from tilelink.ir.spec import (
     SendRecv,
     Slice,
     Spread,
+    UserFold,
 )
 
 
@@ -82,7 +83,7 @@ class _View:
 _BY_CHUNKS = Collective()
 _COLLECTIVES = (AllGather, ReduceScatter, AllReduce, SendRecv)
 _ROUTED = (GroupedMatmul, Combine)
-_OF_PLAIN_TENSORS = (*_COLLECTIVES, *_ROUTED, UserOp)  # what takes no slice of a tensor
+_OF_PLAIN_TENSORS = (*_COLLECTIVES, *_ROUTED, UserOp, Merged)  # what takes no slice of a tensor
 
 
 def expand(
@@ -155,7 +156,7 @@ class _Expansion:
             case Merged():
                 self.values[out] = GraphValue(out, node.output.local, node.output.dtype)
                 self.nodes.append(Merging(out, operation, node.inputs, node.line))
-            case LogWeights():  # of the merge that makes its operand
+            case LogWeights() | UserFold():  # of the merge that makes its operand
                 self.values[out] = GraphValue(out, node.output.local, node.output.dtype)
             case Dispatch() | Attention() | DecodeAttention() | MergeStates() | Flatten():
                 raise AssertionError("it is computed otherwise")

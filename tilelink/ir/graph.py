@@ -195,8 +195,8 @@ class Merging:
 
     @property
     def made(self) -> tuple[str, ...]:
-        """Values that it makes: the means, and the logarithms that somebody needs."""
-        return (self.name, self.operation.logs) if self.operation.logs else (self.name,)
+        """Values that it makes: the means, and the logarithms that somebody needs, or results of a fold."""
+        return (self.name, *self.operation.made)
 
 
 def in_part(window: tuple[Interval, ...], relation: Relation) -> tuple[Interval, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tilelink.errors import BadAttention, BadShape
+from tilelink.ir.folded import has_folds, of_fold
 from tilelink.ir.ops.attention import BATCH, HEADS, TOKENS, WIDTH
 from tilelink.ir.placement import Placement, Shard
 from tilelink.ir.spec import (
@@ -35,8 +36,9 @@ _DIMS, _OF_ROWS = 4, 2  # dimensions of what becomes a matrix, and how many of t
 
 
 def as_matrices(spec: BoundSpec) -> BoundSpec:
-    """`spec` with matrices for tensors of four dimensions; the spec itself if it has none."""
-    if not any(len(value.shape) > _OF_ROWS for value in (*spec.inputs, *(node.output for node in spec.nodes))):
+    """`spec` with matrices for tensors of four dimensions, and with merges for states; the spec itself if it has none."""
+    values = (*spec.inputs, *(node.output for node in spec.nodes))
+    if not any(len(value.shape) > _OF_ROWS for value in values) and not has_folds(spec):
         return spec
     if any(isinstance(node.operation, Merged) for node in spec.nodes):
         return spec  # it has been
@@ -68,6 +70,9 @@ def _placement(placement: Placement) -> Placement:
 
 def _nodes(spec: BoundSpec, node: BoundNode) -> Iterator[BoundNode]:
     """What `node` becomes. Means and logarithms of states are merged where the first of both is reduced."""
+    if (found := of_fold(spec, node)) is not None:
+        yield from found
+        return
     if isinstance(node.operation, Attention):
         logs = _beside(spec, node)
         yield _attend(spec, node, logs)

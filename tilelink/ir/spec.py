@@ -48,6 +48,7 @@ from tilelink.ir.ops.states import Flatten as Flatten
 from tilelink.ir.ops.states import LogWeights as LogWeights
 from tilelink.ir.ops.states import Merged as Merged
 from tilelink.ir.ops.states import MergeStates as MergeStates
+from tilelink.ir.ops.user_fold import UserFold as UserFold
 from tilelink.ir.ops.user_op import UserOp
 from tilelink.ir.placement import ByExpert, Partial, Replicate, Shard, share
 from tilelink.ir.value import BoundValue as BoundValue
@@ -66,6 +67,7 @@ Operation = (
     | AllReduce
     | SendRecv
     | UserOp
+    | UserFold
     | Route
     | Dispatch
     | GroupedMatmul

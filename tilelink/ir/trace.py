@@ -27,7 +27,7 @@ from tilelink.ir.placement import ByExpert, Partial
 from tilelink.ir.routing import Routing
 from tilelink.ir.spec import Node, Operation, Spec, Value
 from tilelink.ir.tensor import Tensor
-from tilelink.ir.user_op import UserOp, clashing
+from tilelink.ir.user_op import clashing, of_user
 
 
 class Trace:
@@ -45,8 +45,7 @@ class Trace:
     def record(self, operation: Operation, operands: Sequence[Tensor], location: Location) -> Tensor:
         """Append `operation(*operands)`; raises what its `dtype` and `infer` raise, and BadShape."""
         values = [self.values[operand.name] for operand in operands]
-        if isinstance(operation, UserOp):
-            self._check_functions(operation, location)
+        self._check_functions(operation, location)
         for one in values:
             if len(one.shape) > operation.most_dims:
                 what, legal = f"{operation.word} operand {one.name}", "1 or 2"
@@ -59,12 +58,12 @@ class Trace:
         self.nodes.append(Node(operation, tuple(v.name for v in values), value))
         return self._tensor(value)
 
-    def _check_functions(self, op: UserOp, location: Location) -> None:
+    def _check_functions(self, operation: Operation, location: Location) -> None:
         """The functions of all tile ops have names of their own. Raises BadUserOp."""
-        for node in self.nodes:
-            other = node.operation
-            name = clashing(op, other) if isinstance(other, UserOp) else ""
-            if name:
+        op = of_user(operation)
+        for node in self.nodes if op is not None else ():
+            other = of_user(node.operation)
+            if op is not None and other is not None and (name := clashing(op, other)):
                 reason = f"an emitted file has all functions of a spec, and another one of it is called {name}, too"
                 raise BadUserOp(location, name=op.name, reason=reason, legal="Rename one of them.")
 

@@ -39,6 +39,8 @@ from tilelink.errors import BadUserOp
 from tilelink.ir.location import here
 from tilelink.ir.names import split_names
 from tilelink.ir.op_claims import Shown
+from tilelink.ir.ops.op import Op
+from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.ops.user_op import UserOp as UserOp
 from tilelink.ir.user_text import kernel_text, reference_text
 
@@ -93,21 +95,37 @@ def make_user_op(
     claims: Claims = Claims(),
 ) -> UserOp:
     """Check the declaration and keep its text. Raises BadUserOp."""
-    plain = getattr(function, "fn", None)
-    name = getattr(plain, "__name__", getattr(function, "__name__", str(function)))
-    if plain is None or not hasattr(function, "arg_names"):
-        raise BadUserOp(
-            here(),
-            name=name,
-            reason="its body is not a @triton.jit function",
-            legal="Put @triton.jit below @tilelink.op.",
-        )
-    parameters = tuple(function.arg_names)
+    name, parameters = jit_name(function, "@tilelink.op"), jit_parameters(function)
     written = tuple(str(axis) for axis in _tuple(writes))
     if not 1 <= len(written) <= 2 or len(set(written)) != len(written):
         raise BadUserOp(
             here(), name=name, reason=f"writes=({', '.join(written)})", legal="Legal: one or two different axes."
         )
+    maps = access_maps(name, reads, written)
+    check_parameters(name, parameters, maps, written)
+    theirs = "" if reference is None else reference_text(reference, name)
+    whole, sums, linear = _claimed(name, claims, maps, written, Shown(theirs, maps, written))
+    return UserOp(name, parameters, maps, written, kernel_text(name, function), theirs, whole, sums, linear)
+
+
+def jit_name(function: object, decorator: str) -> str:
+    """The name of a jit function, the one below `decorator`. Raises BadUserOp."""
+    plain = getattr(function, "fn", None)
+    name: str = getattr(plain, "__name__", getattr(function, "__name__", str(function)))
+    if plain is None or not hasattr(function, "arg_names"):
+        reason, legal = "its body is not a @triton.jit function", f"Put @triton.jit below {decorator}."
+        raise BadUserOp(here(), name=name, reason=reason, legal=legal)
+    return name
+
+
+def jit_parameters(function: object) -> tuple[str, ...]:
+    return tuple(function.arg_names)  # type: ignore[attr-defined]  # of a jit function
+
+
+def access_maps(
+    name: str, reads: Mapping[str, Axes], written: tuple[str, ...]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The axes of each tensor that is read, of an op that writes the axes `written`. Raises BadUserOp."""
     maps = tuple((tensor, tuple(str(axis) for axis in _tuple(index))) for tensor, index in reads.items())
     used = {axis for _, index in maps for axis in index}
     counting = sorted(_COUNTING & {*written, *used})
@@ -134,19 +152,34 @@ def make_user_op(
             reason=f"no tensor has the axis {', '.join(lost)}, so its extent is unknown",
             legal="Legal: every written axis is an axis of some tensor that is read.",
         )
-    legal = [*reads, *written, *(f"num_{axis}" for axis in sorted(used)), *(f"TILE_{axis.upper()}" for axis in written)]
+    return maps
+
+
+def check_parameters(
+    name: str,
+    parameters: tuple[str, ...],
+    reads: tuple[tuple[str, tuple[str, ...]], ...],
+    written: tuple[str, ...],
+    more: tuple[str, ...] = (),
+) -> None:
+    """Whether a body has parameters that it can be given, `more` among them. Raises BadUserOp."""
+    tensors, used = [tensor for tensor, _ in reads], {axis for _, index in reads for axis in index}
+    legal = [
+        *tensors,
+        *written,
+        *(f"num_{axis}" for axis in sorted(used)),
+        *(f"TILE_{axis.upper()}" for axis in written),
+    ]
+    legal += more
     unknown = [parameter for parameter in parameters if parameter not in legal]
-    missing = [tensor for tensor in reads if tensor not in parameters]
+    missing = [tensor for tensor in tensors if tensor not in parameters]
     if unknown or missing:
         raise BadUserOp(
             here(),
             name=name,
             reason=f"its body has the parameters ({', '.join(parameters)})",
-            legal=f"Legal parameters: {', '.join(legal)}; the tensors {', '.join(reads)} must be among them.",
+            legal=f"Legal parameters: {', '.join(legal)}; the tensors {', '.join(tensors)} must be among them.",
         )
-    theirs = "" if reference is None else reference_text(reference, name)
-    whole, sums, linear = _claimed(name, claims, maps, written, Shown(theirs, maps, written))
-    return UserOp(name, parameters, maps, written, kernel_text(function, name), theirs, whole, sums, linear)
 
 
 def _claimed(
@@ -185,15 +218,22 @@ def _names(name: str, word: str, given: object, legal: tuple[str, ...]) -> tuple
     return names
 
 
+def of_user(operation: Op) -> UserOp | None:
+    """The functions of the user's that an operation is made of, if it is."""
+    return operation.block if isinstance(operation, UserFold) else operation if isinstance(operation, UserOp) else None
+
+
 def clashing(op: UserOp, other: UserOp) -> str:
     """Name of a function that both define differently, empty if there is none: an emitted file has both of them."""
-    theirs = _functions(other)
-    return next((name for name, text in _functions(op).items() if theirs.get(name, text) != text), "")
+    theirs = functions_of(other)
+    return next((name for name, text in functions_of(op).items() if theirs.get(name, text) != text), "")
 
 
-def _functions(op: UserOp) -> dict[str, str]:
+def functions_of(op: UserOp) -> dict[str, str]:
+    """Functions by name, with their decorators, as they were written."""
+    lines = op.body.splitlines()
     found = [node for node in ast.parse(op.body).body if isinstance(node, ast.FunctionDef)]
-    return {node.name: ast.unparse(node) for node in found}
+    return {one.name: "\n".join(lines[one.decorator_list[0].lineno - 1 : one.end_lineno]) for one in found}
 
 
 def _tuple(index: object) -> tuple[object, ...]:

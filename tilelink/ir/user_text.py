@@ -40,8 +40,8 @@ class _Source:
         return Location(self.file, self.line + getattr(node, "lineno", 1) - 1)
 
 
-def kernel_text(function: object, op: str) -> str:
-    """Text of a jit function, behind that of every jit function of the user's that it calls. Raises BadUserOp."""
+def kernel_text(op: str, *functions: object) -> str:
+    """Text of jit functions, each behind that of every jit function of the user's that it calls. Raises BadUserOp."""
     texts: dict[str, str] = {}
     seen: dict[str, object] = {}
 
@@ -62,7 +62,8 @@ def kernel_text(function: object, op: str) -> str:
             texts[name] = f"@triton.jit\n{captured.text()}"
         return name
 
-    visit(function)
+    for function in functions:
+        visit(function)
     return "\n\n".join(text.rstrip() + "\n" for text in texts.values())
 
 

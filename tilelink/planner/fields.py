@@ -64,6 +64,17 @@ def _tile(text: str) -> TileShape | None:
     return tile if sizes and _tile_text(tile) == text else None
 
 
+def _fold(text: str) -> TileShape | None:
+    """A tile of heads, or of a fold of the user's: rows x elements x 1, which no product needs to be as wide as 16."""
+    match = re.fullmatch(r"(\d+)x(\d+)x1/(\d+)w(\d+)s(?:(\d+)p)?", text)
+    if match is None:
+        return _tile(text)
+    rows, block, warps, stages, per_sm = (int(number or 1) for number in match.groups())
+    tile = TileShape(rows, block, 1, warps, stages, per_sm)
+    powers = all(size and size & (size - 1) == 0 for size in (rows, block, warps))
+    return tile if powers and stages >= 1 and _tile_text(tile) == text else None
+
+
 def _mover(text: str) -> Mover | None:
     """`CopyEngine()`, `CommSms(16)`: a class of a mover, and its numbers."""
     name, _, rest = text.partition("(")
@@ -102,7 +113,7 @@ LANDING = _words("landing", "an all_reduce of two shots", {one: str(one.value) f
 ADDER = _words("adder", "sums of rows of experts on several ranks", {one: str(one.value) for one in Adder})
 MOVER = Field("mover", "collectives", _mover, pin_text)
 SPLITS = Field("splits", "attention of one query a sequence", _number, str)
-FOLD = Field("fold", "states that ranks merge", _tile, _tile_text)  # heads x tokens x elements of a head
+FOLD = Field("fold", "states that ranks merge", _fold, _tile_text)  # heads x tokens x elements of a head
 OF_COLLECTIVES: tuple[AnyField, ...] = (SHOTS, PROTOCOL, LANDING, ADDER, MOVER, SPLITS, FOLD)
 
 TRANSFER = _words("transfer", _CHUNKED, {one: str(one.value) for one in Transfer})

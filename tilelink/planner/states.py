@@ -17,7 +17,9 @@ from tilelink.ir.enums import PACKET_BYTES, WARP, Protocol
 from tilelink.ir.graph import Merging
 from tilelink.ir.movers import OwnKernel
 from tilelink.ir.nodes import TileShape
+from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.spec import DTYPE_BYTES, BoundNode, DecodeAttention, Merged
+from tilelink.planner.folds import merging_us, tiles_of_fold, why_no_fold_of_user
 from tilelink.planner.links import PACKET_SHARE, num_links
 from topologies.topology import Gpu, Topology
 
@@ -54,7 +56,7 @@ def merges(
 @lru_cache(64)
 def _merges(how: Merged, dtype: str, topology: Topology, splits: int, tile: TileShape | None) -> tuple[Collective, ...]:
     found, merging = list[Collective](), Merging("", how, (), "")
-    tried = [(one, splits or many) for one, many in _tried(how, dtype, topology.gpu, tile)]
+    tried = [(one, splits or many) for one, many in _tried(how, dtype, topology.gpu, topology.num_ranks, tile)]
     for protocol in (Protocol.LAMPORT, Protocol.LL):
         every = [Collective(OwnKernel(), protocol, splits=many, tile=one) for one, many in dict.fromkeys(tried)]
         ways = [one for one in every if not why_no_merge(merging, one, dtype, topology)]
@@ -63,9 +65,12 @@ def _merges(how: Merged, dtype: str, topology: Topology, splits: int, tile: Tile
     return tuple(found)
 
 
-def _tried(how: Merged, dtype: str, gpu: Gpu, given: TileShape | None) -> Iterator[tuple[TileShape, int]]:
+def _tried(how: Merged, dtype: str, gpu: Gpu, ranks: int, given: TileShape | None) -> Iterator[tuple[TileShape, int]]:
     """Tiles with numbers of splits that are worth trying, or those of a tile that is `given`."""
     sequences, heads, width = how.shape
+    if isinstance(how.how, UserFold):
+        yield from tiles_of_fold(how, gpu, ranks, given)
+        return
     if not how.keys:
         yield given or TileShape(_GIVEN_ROWS, width, 0, 4, 1, 2), 1
         return
@@ -105,6 +110,8 @@ def why_no_merge(merging: Merging, by: Collective, dtype: str, topology: Topolog
     """Why a merge cannot be carried out so, or nothing."""
     assert by.tile is not None, "a merge has a tile"
     how = merging.operation
+    if isinstance(how.how, UserFold):
+        return why_no_fold_of_user(merging.name, how, by, topology.gpu, topology.num_ranks)
     if not how.keys and by.splits > 1:
         return f"{merging.name} merges states that are given, which have one split"
     blocks = -(-how.tokens // by.tile.n)
@@ -148,11 +155,15 @@ def states_us(launch: StateMerge, dtype: str, topology: Topology) -> float:
     """What a merge takes, with its launch, where all sequences have all tokens: keys and values from memory, and packets."""
     gpu, how, ranks = topology.gpu, launch.how, topology.num_ranks
     sequences, heads, width = launch.shape
-    if isinstance(how.how, DecodeAttention):
+    if how.keys:
         us, bytes_of = _rounds_us(launch, dtype, gpu), _STATE_BYTES
     else:
         us, bytes_of = sequences * heads * width * DTYPE_BYTES[dtype] / _rate(gpu), DTYPE_BYTES[dtype]
+    if how.alone:
+        return gpu.kernel_launch_us + _LOADS_US + us
     packets = launch.splits * sequences * heads * (width * bytes_of / launch.protocol.data_bytes + 1)
+    if isinstance(how.how, UserFold):
+        us, packets = us + merging_us(launch, ranks), launch.splits * heads * len(how.how.parts)
     sent = packets * PACKET_BYTES * (ranks - 1) / (1 if how.dim is None else ranks)
     link = PACKET_SHARE * topology.slowest_link_gb_per_s * num_links(topology) * 1e3
     there = max(level.signal_us for level in topology.levels)
@@ -184,9 +195,16 @@ def _steps(launch: StateMerge) -> int:
 
 def _step_us(launch: StateMerge, dtype: str, active: int, gpu: Gpu) -> float:
     """A tile of keys takes its share of the rate, what its products take, or what loads take that are as many stages ahead."""
-    tile, sms = 2 * launch.block * launch.shape[2] * DTYPE_BYTES[dtype], min(gpu.num_sms, active)
+    tile, sms = _bytes_of_step(launch, dtype), min(gpu.num_sms, active)
     least, rate = max(_STEP_US, _LATENCY_US / max(1, launch.stages - 1)), _rate(gpu)
     return max(least, tile * active / min(rate, sms * _SM_SHARE * rate / gpu.num_sms))
+
+
+def _bytes_of_step(launch: StateMerge, dtype: str) -> int:
+    """Of what a program takes at once."""
+    if isinstance(launch.how.how, UserFold):
+        return launch.rows * launch.block * launch.how.element_bytes
+    return 2 * launch.block * launch.shape[2] * DTYPE_BYTES[dtype]
 
 
 def _rounds_us(launch: StateMerge, dtype: str, gpu: Gpu) -> float:

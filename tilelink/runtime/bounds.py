@@ -20,6 +20,7 @@ from lowering.selfcheck.near import Near
 from lowering.selfcheck.routed import combined, dispatched, grouped, routing_of
 from lowering.selfcheck.states import decoded, decoded_logs, merged_logs, merged_states
 from tilelink.ir.dtype import DTYPES
+from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard
 from tilelink.ir.spec import (
     AllGather,
@@ -108,6 +109,9 @@ def _node(spec: BoundSpec, node: BoundNode, operands: list[list[Near]], library:
         case MergeStates(base2):
             means, logs = operands
             return [merged_states(means, logs, base2).rounded(dtype)]
+        case UserFold():
+            near = Near.user(_meaning(spec, node), dtype, *(near for (near,) in operands))
+            return [near.rounded(dtype)]
         case _:
             return [_local(spec, node, each, split).rounded(dtype) for each in _each(spec, node, operands)]
 

@@ -14,8 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from tilelink.errors import NoReference, ReferenceFailed
+from tilelink.ir.dtype import DTYPES
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.ir.ops.states import StatesOp
+from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.placement import ByExpert, Partial, Placement, Replicate, Shard, share
 from tilelink.ir.spec import (
     AllGather,
@@ -126,6 +128,10 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
             return torch.cat([parts[(rank - by) % spec.num_ranks] for rank in range(spec.num_ranks)], placement.dim)
         case UserOp() as op:
             return _of_user(op, operands, node)
+        case UserFold() as fold:
+            kinds = [DTYPES[spec.value(name).dtype].integer for name in node.inputs]
+            given = [one.long() if integer else one for one, integer in zip(operands, kinds, strict=True)]
+            return _of_user(fold.block, given, node, fold.number if len(fold.finishes) > 1 else None)
 
 
 def _grouped(num_experts: int, rows: torch.Tensor, w: torch.Tensor, routing: torch.Tensor) -> torch.Tensor:
@@ -243,13 +249,15 @@ def cut(value: torch.Tensor, placement: Placement, rank: int, num_ranks: int) ->
             raise ValueError("a global value does not say what the ranks hold of it")
 
 
-def _of_user(op: UserOp, operands: list[torch.Tensor], node: BoundNode) -> torch.Tensor:
-    """The user's reference, called once with whole tensors."""
+def _of_user(op: UserOp, operands: list[torch.Tensor], node: BoundNode, number: int | None = None) -> torch.Tensor:
+    """The user's reference, called once with whole tensors; result `number` of several."""
     reference = user_reference(op)
     try:
         result = in_float64(reference, operands)
     except Exception as error:
         raise ReferenceFailed(node.line, name=op.name, reason=f"raises {type(error).__name__}: {error}") from error
+    if number is not None and isinstance(result, tuple) and len(result) > number:
+        result = result[number]
     if not isinstance(result, torch.Tensor):
         raise ReferenceFailed(node.line, name=op.name, reason=f"returns {result!r}, which is not a tensor")
     if tuple(result.shape) != node.output.shape:

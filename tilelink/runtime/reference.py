@@ -8,9 +8,9 @@ from typing import Protocol
 
 import torch
 
-from lowering.entry import experts_of, input_scales, lengths_of, logs_of, pages_of
+from lowering.entry import elements_of, experts_of, input_scales, lengths_of, logs_of, pages_of
 from lowering.selfcheck.routed import random_ids
-from lowering.selfcheck.states import random_lengths, random_logs, random_pages
+from lowering.selfcheck.states import random_elements, random_lengths, random_logs, random_pages
 from tilelink.ir.placement import Partial, Replicate, Shard
 from tilelink.ir.spec import BoundSpec, BoundValue
 from tilelink.runtime.bounds import TORCH_DTYPES
@@ -52,11 +52,16 @@ def make_inputs(spec: BoundSpec, seed: int) -> list[dict[str, torch.Tensor]]:
 
 
 def not_normal(spec: BoundSpec, value: BoundValue, rank: int, seed: int, device: str) -> torch.Tensor | None:
-    """What a rank has of an input that is not made of normal numbers: experts, lengths, pages, logarithms; None for others."""
+    """What a rank has of an input that is not made of normal numbers: experts, elements, lengths, pages, logarithms; None for the
+    rest."""
     name = value.name
     if name in (experts := experts_of(spec)):
         ids = random_ids(value.shape, experts[name], seed, device)
         return cut(ids, value.placement, rank, spec.num_ranks).clone()
+    if name in (elements := elements_of(spec)):
+        return cut(
+            random_elements(value.shape, elements[name], seed, device), value.placement, rank, spec.num_ranks
+        ).clone()
     if name in (lengths := lengths_of(spec)):
         return random_lengths(value.shape, lengths[name], seed, device)
     if name in (pages := pages_of(spec)):

@@ -12,7 +12,7 @@ from typing import Any
 from tilelink.errors import FabricUnavailable, RunFailed
 from tilelink.ir.calls import LibraryCollective
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.user_op import UserOp
+from tilelink.ir.user_op import of_user
 from tilelink.runtime.compare import Difference, compare_call
 from tilelink.runtime.emulated import EmulatedRun
 from tilelink.runtime.first_off import first_off
@@ -118,5 +118,5 @@ def _difference(facts: dict[str, Any]) -> Difference:
 def _check_references(schedule: Schedule) -> None:
     """Every tile op of the user's can be compared with something. Raises NoReference."""
     for node in schedule.spec.nodes:
-        if isinstance(node.operation, UserOp):
-            user_reference(node.operation)
+        if (op := of_user(node.operation)) is not None:
+            user_reference(op)

@@ -12,6 +12,7 @@ from tilelink.errors import AttentionPlacement, BadAttention, BadShape
 from tilelink.ir.location import Location
 from tilelink.ir.ops.attention import Attention
 from tilelink.ir.ops.op import Inferred, Op, text, with_sizes
+from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.placement import Partial, Placement, Replicate, Shard
 from tilelink.ir.value import BoundValue, Value
 
@@ -179,11 +180,15 @@ class Merged(Op):
     own. No user writes it: it is what all_reduce and reduce_scatter make of a state. `shape`: B, Q, D. Of keys and values, which
     are matrices here, `keys` heads and so many `tokens` of a sequence are on a rank; `page`: those of a page, 0 if they lie one
     behind the other. `flat`: the result is a matrix [B, Q * D]. `logs`: the value [B, Q] with the logarithms of the sums of all
-    weights, if anybody needs them, of base e or of 2."""
+    weights, if anybody needs them, of base e or of 2.
+
+    Of a fold of the user's a row is a head of one element, and elements of the axis that it folds over are tokens. Its result
+    `how.number` is the value that this makes, `others` are more. `alone`: a rank has all of that axis, and no state travels.
+    `element_bytes`: of its operands, for an element of a row."""
 
     word: ClassVar[str] = "merge"
     most_dims: ClassVar[int] = 4
-    how: StatesOp
+    how: StatesOp | UserFold
     dim: int | None
     shape: tuple[int, int, int]
     flat: bool = False
@@ -192,6 +197,14 @@ class Merged(Op):
     page: int = 0
     logs: str = ""
     base2: bool = False
+    others: tuple[tuple[str, int], ...] = ()
+    alone: bool = False
+    element_bytes: int = 0
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Values that it makes beside its own."""
+        return (*([self.logs] if self.logs else []), *(name for name, _ in self.others))
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         return operands[0].shape, Replicate() if self.dim is None else Shard(self.dim)

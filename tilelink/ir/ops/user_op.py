@@ -38,10 +38,14 @@ class UserOp(Op):
     def word(self) -> str:
         return self.name
 
+    def dtype(self, operands: Sequence[Value], location: Location) -> str:
+        """That of its operands, beside which others may be fp32, as what folds make is."""
+        return self.floats([one for one in operands if one.dtype != "fp32"] or operands, location)
+
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         """Cut is an axis whose parts lie on the ranks: a written one that is tiled, or a reduced one that is summed over."""
-        extents = _extents(self, operands, location)
-        cut = _cut_axis(self, operands, location)
+        extents = extents_of(self, operands, location)
+        cut = cut_axis(self, operands, location)
         summands = [
             (tensor, v) for v, (tensor, _) in zip(operands, self.reads, strict=True) if v.placement == Partial()
         ]
@@ -65,7 +69,7 @@ class UserOp(Op):
         return tuple(self.read_index(tensor) for tensor, _ in self.reads), self.writes
 
 
-def _extents(op: UserOp, operands: Sequence[Value], location: Location) -> dict[str, sympy.Expr]:
+def extents_of(op: UserOp, operands: Sequence[Value], location: Location) -> dict[str, sympy.Expr]:
     """Global extent of each axis."""
     extents: dict[str, sympy.Expr] = {}
     for value, (tensor, index) in zip(operands, op.reads, strict=True):
@@ -79,7 +83,7 @@ def _extents(op: UserOp, operands: Sequence[Value], location: Location) -> dict[
     return extents
 
 
-def _cut_axis(op: UserOp, operands: Sequence[Value], location: Location) -> str:
+def cut_axis(op: UserOp, operands: Sequence[Value], location: Location) -> str:
     """The axis that is sharded, empty if none is. All tensors that have it are cut along it, and the op allows it."""
     sharded: dict[str, bool] = {}
     gathers: dict[str, list[str]] = {}

@@ -25,6 +25,7 @@ from tilelink.proof.contents.states import with_logs_in_base_2
 from tilelink.proof.contents.tables import wrong_tables
 from tilelink.proof.contents.tile import Tile
 from tilelink.proof.contents.trace import Block, Done, traced, where
+from tilelink.proof.contents.user_folds import with_states_of_folds
 from tilelink.proof.contents.values import Mismatch, Values
 from tilelink.proof.findings import Finding
 from tilelink.proof.happens_before.ranks import Unlike
@@ -46,7 +47,7 @@ def contents(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
     if wrong := list(wrong_tables(schedule, spec)):
         yield from wrong
         return
-    schedule, spec, wrong = with_shares_of_tokens(schedule, with_logs_in_base_2(spec))
+    schedule, spec, wrong = with_shares_of_tokens(schedule, with_states_of_folds(with_logs_in_base_2(spec)))
     if wrong:
         yield from wrong
         return

@@ -20,6 +20,7 @@ from tilelink.proof.contents.tile import (
     Product,
     Row,
     Share,
+    StateOf,
     Summands,
     Term,
     Tile,
@@ -27,6 +28,7 @@ from tilelink.proof.contents.tile import (
     Zero,
 )
 from tilelink.proof.contents.trace import Done
+from tilelink.proof.contents.user_folds import AS_ROW, Folds
 from tilelink.proof.contents.user_ops import user_tile
 from tilelink.proof.contents.values import Mismatch, Values
 from tilelink.schedule.index import Ints
@@ -37,7 +39,7 @@ class Making:
     """`users`: nodes of the spec that a user's function computes, by its name."""
 
     def __init__(self, values: Values, users: Mapping[str, BoundNode]) -> None:
-        self.values, self.users = values, users
+        self.values, self.users, self.folds = values, users, Folds(values)
 
     def made(self, done: Done, step: Compute, held: Mapping[str, Held], ranks: Ints) -> tuple[Held, ...]:
         """Of each result. Raises Mismatch."""
@@ -51,6 +53,9 @@ class Making:
             return states.made_of_states(self.values, done, step.op, held, ranks)
         if step.op == "attended":
             return (self._attended([held.get(str(one), Nothing()) for one in done.operands], ranks),)
+        first = held.get(str(done.operands[0])) if done.operands else None
+        if self.folds.makes(step.op, first):
+            return self.folds.made(done, step, held, ranks)
         if step.op == "own_place":
             return (Place(str(step.operands[0]), ranks),)
         if step.op in self.users:
@@ -91,7 +96,7 @@ class Making:
 
     def _of_tiles(self, step: Compute, tiles: Sequence[Tile | str | float], ranks: Ints) -> tuple[Held, ...]:
         first = tiles[0]
-        if step.op == "copy" or step.op.startswith("in_"):  # which round, at most
+        if step.op in ("copy", AS_ROW) or step.op.startswith("in_"):  # which round, at most
             return (_only(first),)
         if step.op == "trans":
             return (_only(first).turned(),)
@@ -111,6 +116,8 @@ class Making:
         """`held` as a value of the spec: what products add up to, the sum of the summands of all ranks. Raises Mismatch."""
         if isinstance(held, Product):
             return self.values.product(held, ranks)
+        if isinstance(held, StateOf):
+            return self.folds.stored(held, ranks)
         if isinstance(held, Weighted):
             return self.values.combined(held, ranks)
         if isinstance(held, Summands):

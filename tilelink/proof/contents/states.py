@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.spec import Attend, BoundNode, BoundSpec, BoundValue, DecodeAttention, LogWeights, Merged, MergeStates
 from tilelink.proof.contents.folds import logs_attended, logs_of_means, same_tile
 from tilelink.proof.contents.orders import InBase2, base_2_of
@@ -180,7 +181,7 @@ def _merged(values: Values, operands: Sequence[Held], ranks: Ints) -> tuple[Held
 def _node_of(values: Values, mean: Tile, log: Tile) -> tuple[BoundNode, int]:
     """What a state is of, and how many a rank has of it."""
     for node in values.spec.nodes:
-        if not isinstance(node.operation, Merged):
+        if not isinstance(node.operation, Merged) or isinstance(node.operation.how, UserFold):
             continue
         out = node.output.name
         if isinstance(node.operation.how, DecodeAttention):

@@ -7,6 +7,7 @@ value of the rank that has it; when all of them have been added, the tile holds 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -240,6 +241,25 @@ class MergedStates:
 
 
 @dataclass(frozen=True, slots=True)
+class StateOf:
+    """A part of the state of elements `first` .. `end` - 1 that the fold `out` goes over, of some rows of its result."""
+
+    part: str
+    out: str
+    rows: Tile
+    first: Ints
+    end: Ints
+
+    def at(self, lanes: Ints) -> StateOf:
+        return replace(self, rows=self.rows.at(lanes), first=self.first[lanes], end=self.end[lanes])
+
+    def like(self, other: StateOf) -> bool:
+        """Whether it is of the same elements of the same rows."""
+        columns = ((self.first, other.first), (self.end, other.end), (self.rows.start[0], other.rows.start[0]))
+        return all(a is b or bool((a == b)[self.rows.some].all()) for a, b in columns)
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """The number of the place in which a buffer of a rank lies."""
 
@@ -260,7 +280,7 @@ class Nothing:
         return self
 
 
-Held = Tile | Zero | Full | Product | Summands | Weighted | Folded | Share | MergedStates | Place | Nothing
+Held = Tile | Zero | Full | Product | Summands | Weighted | Folded | Share | MergedStates | StateOf | Place | Nothing
 
 
 def merged(where: Flags, there: Held, elsewhere: Held) -> Held:
@@ -277,11 +297,7 @@ def merged(where: Flags, there: Held, elsewhere: Held) -> Held:
         if not same or not all(map(_alike, there.pieces, elsewhere.pieces)):
             return Nothing(f"it holds {there.term} on some ranks or tiles, and {elsewhere.term} on others")
 
-        def both(a: Column, b: Column) -> Column:
-            out = np.empty(len(where), a.dtype)
-            out[where], out[~where] = a, b
-            return out
-
+        both = partial(_both, where)
         offset = None
         if there.offset is not None and elsewhere.offset is not None:
             offset = tuple(map(both, there.offset, elsewhere.offset))
@@ -302,7 +318,19 @@ def merged(where: Flags, there: Held, elsewhere: Held) -> Held:
         there = elsewhere.empty(int(where.sum())) if begins(elsewhere, there) else there
     if isinstance(there, Folded) and isinstance(elsewhere, Folded):
         return _folded(where, there, elsewhere)
+    if isinstance(there, StateOf) and isinstance(elsewhere, StateOf):
+        rows = merged(where, there.rows, elsewhere.rows)
+        if isinstance(rows, Tile) and (there.part, there.out) == (elsewhere.part, elsewhere.out):
+            first, end = (_both(where, *pair) for pair in ((there.first, elsewhere.first), (there.end, elsewhere.end)))
+            return replace(there, rows=rows, first=first, end=end)
     return Nothing("branches leave different things in it")
+
+
+def _both(where: Flags, a: Column, b: Column) -> Column:
+    """`a` in the lanes of `where`, `b` in the others."""
+    out = np.empty(len(where), a.dtype)
+    out[where], out[~where] = a, b
+    return out
 
 
 def _folded(where: Flags, there: Folded, elsewhere: Folded) -> Held:

@@ -25,13 +25,13 @@ def user_tile(
     for other in values.spec.nodes:
         if isinstance(other.operation, UserOp) and other.operation == node.operation:
             try:
-                return _made(values, other, other.operation, operands, held, ranks)
+                return made_of_user(values, other, other.operation, operands, held, ranks)
             except Mismatch as mismatch:
                 reasons.append(mismatch)
     raise reasons[0]
 
 
-def _made(
+def made_of_user(
     values: Values,
     node: BoundNode,
     op: UserOp,
@@ -39,6 +39,7 @@ def _made(
     held: Mapping[str, Held],
     ranks: Ints,
 ) -> Tile:
+    """The tile that `op`, of the operands of `node`, makes of what it is given. Raises Mismatch."""
     given = dict(zip(op.parameters, operands, strict=True))
     starts: dict[str, Ints] = {}
     extents: dict[str, Ints] = {}
@@ -65,7 +66,7 @@ def _made(
                 if axis.endswith(WHOLE):
                     run_over[axis.removesuffix(WHOLE)] = size
                 continue
-            first = _column(given.get(axis), ranks)
+            first = column(given.get(axis), ranks)
             if (wrong := tile.some & (tile.offset[lies] != first)).any():
                 raise Mismatch(f"{tensor} is not where it counts from along {axis}", wrong)
             reach = np.minimum(part.extent[dim], _reach(given, axis, first, ranks))
@@ -76,7 +77,7 @@ def _made(
     for axis, size in run_over.items():  # the function counts along all of it
         if axis not in given:
             continue
-        first = _column(given[axis], ranks)
+        first = column(given[axis], ranks)
         if (wrong := known & (starts.setdefault(axis, first) != first)).any():
             raise Mismatch(f"it counts from elsewhere along {axis} than the operand of which it is given all", wrong)
         reach = np.minimum(_reach(given, axis, first, ranks), size - first)
@@ -89,7 +90,7 @@ def _made(
     return Tile(values.term(node), tuple(range(len(start))), ranks, start, extent, skip, known)
 
 
-def _column(one: str | float | Ints | None, ranks: Ints) -> Ints:
+def column(one: str | float | Ints | None, ranks: Ints) -> Ints:
     if isinstance(one, np.ndarray):
         return one
     return np.full(len(ranks), int(float(one)) if one is not None else 0)
@@ -109,7 +110,7 @@ def _from_its_beginning(
     """A tile runs from the address that it is given over as many elements as it is told."""
     if (wrong := tile.some & (offset != 0)).any():
         raise Mismatch(f"the address does not begin where {tile.term} does along {axis}", wrong)
-    if f"num_{axis}" in given and (wrong := tile.some & (_column(given[f"num_{axis}"], ranks) != size)).any():
+    if f"num_{axis}" in given and (wrong := tile.some & (column(given[f"num_{axis}"], ranks) != size)).any():
         raise Mismatch(f"it runs over another number of elements along {axis} than there are", wrong)
 
 
@@ -120,8 +121,8 @@ def _reach(given: Mapping[str, str | float | Ints], axis: str, first: Ints, rank
     """
     most = np.full(len(ranks), np.iinfo(np.int64).max)
     if (width := f"TILE_{axis.upper()}") in given:
-        tile = _column(given[width], ranks)  # 0: all there is
+        tile = column(given[width], ranks)  # 0: all there is
         most = np.where(tile > 0, tile, most)
     if (end := f"num_{axis}") in given:
-        most = np.minimum(most, _column(given[end], ranks) - first)
+        most = np.minimum(most, column(given[end], ranks) - first)
     return most
