@@ -82,6 +82,7 @@ def _of_group(spec: BoundSpec, node: BoundNode, group: list[tuple[BoundNode, int
         element_bytes=sum(DTYPE_BYTES[one.dtype] for one in _long(spec, of_first, fold)),
         others=told,
         alone=alone,
+        apart=any(len(index) > 1 and index[0] == fold.over for _, index in fold.block.reads),
     )
     return [replace(first, operation=how, inputs=of_first.inputs)]
 

@@ -11,13 +11,21 @@ from tilelink.ir.nodes import TileShape
 from tilelink.ir.spec import Merged
 from topologies.topology import Gpu
 
-_ELEMENTS = (2048, 4096, 8192)  # of a block of rows, for four warps
-_WARPS = 4
+_ELEMENTS = (1024, 2048, 4096, 8192)  # of a block of rows
 _MOST_ROWS, _LEAST_BLOCK = 64, 64
-_RUNS = ((2, 1), (3, 1), (2, 2), (3, 2))  # stages, programs an SM
+# warps, stages, programs an SM, elements of a block at most
+_RUNS = ((4, 1, 4, 4096), (4, 3, 4, 4096), (4, 3, 2, 8192), (4, 3, 1, 8192), (8, 1, 1, 8192), (8, 3, 2, 8192))
 _MOST_STATES = 128  # of a row, that a program merges one after the other
+_MOST_TURNS = 4  # tiles of a program
 _MOST_THREAD = 256  # elements of a block that a thread holds
-_MERGED_US = 0.55  # a state more
+# fitted to tiles of three folds, 1 to 8,192 rows (2 x H200)
+_MERGED_US = 0.2  # a state more
+_STEP_US, _AHEAD_US = 0.9, 0.5  # that a block takes, however small it is, and where it is loaded ahead
+_WARP_US = 0.45e-3  # an element takes, of those that a warp has
+_SM_ELEMENTS = 1.7e4  # in a microsecond, that an SM takes
+_POSITION_US = 0.15
+_SM_SHARE = 1.6  # of its part of the memory's rate, an SM gets where others rest
+_SECTOR = 32  # bytes that memory moves at least
 
 
 def tiles_of_fold(how: Merged, gpu: Gpu, ranks: int, given: TileShape | None) -> Iterator[tuple[TileShape, int]]:
@@ -25,11 +33,10 @@ def tiles_of_fold(how: Merged, gpu: Gpu, ranks: int, given: TileShape | None) ->
     rows = how.shape[1]
     for tile in [given] if given else [one for one in _tiles(how) if not _too_large(how, one, gpu)]:
         slots, blocks, tiles = gpu.num_sms * tile.per_sm, -(-how.tokens // tile.n), -(-rows // tile.m)
-        whole = max(1, slots // tiles)  # all are on their way at once
-        most = 1 if how.alone else min(blocks, _MOST_STATES // ranks)
-        for splits in dict.fromkeys((1, max(1, whole // 4), max(1, whole // 2), whole)):
-            if splits <= most:
-                yield tile, splits
+        if tiles > _MOST_TURNS * slots and tile.m < _MOST_ROWS and not given:
+            continue  # tiles of more rows take no longer, and are proved in less time
+        most = 1 if how.alone else max(1, min(blocks, _MOST_STATES // ranks, slots // tiles))
+        yield from ((tile, 1 << power) for power in range(most.bit_length()))
 
 
 def _tiles(how: Merged) -> Iterator[TileShape]:
@@ -39,8 +46,10 @@ def _tiles(how: Merged) -> Iterator[TileShape]:
         while rows <= min(most_rows, _MOST_ROWS):
             block = min(elements // rows, most_block)
             if block >= min(_LEAST_BLOCK, most_block):
-                for stages, per_sm in _RUNS:
-                    yield TileShape(rows, block, 1, _WARPS, stages, per_sm)
+                for warps, stages, per_sm, most in _RUNS:
+                    least = min(_ELEMENTS[0], most_rows * most_block) * warps // 4
+                    if least <= rows * block <= most:
+                        yield TileShape(rows, block, 1, warps, stages, per_sm)
             rows *= 2
 
 
@@ -69,6 +78,26 @@ def why_no_fold_of_user(name: str, how: Merged, by: Collective, gpu: Gpu, ranks:
     if by.splits * ranks > _MOST_STATES and by.splits > 1:
         return f"{by.splits} states on {ranks} ranks are more than {_MOST_STATES}, which a program merges one by one"
     return _too_large(how, tile, gpu)
+
+
+def folding_us(launch: StateMerge, gpu: Gpu, rate: float) -> float:
+    """To make own states, of memory that loads `rate` bytes a microsecond: round by round of the programs."""
+    how, elements = launch.how, launch.rows * launch.block
+    steps = -(-(-(-how.tokens // launch.block)) // launch.splits)
+    least = _STEP_US if launch.stages == 1 else _AHEAD_US
+    run = launch.rows * how.element_bytes if how.apart else _SECTOR
+    moved = elements * how.element_bytes * max(1.0, _SECTOR / run)
+    us, left = 0.0, launch.tiles * launch.splits
+    while left > 0:
+        active = min(left, launch.programs)
+        on_an_sm, sms = -(-active // gpu.num_sms), min(active, gpu.num_sms)
+        of_memory = moved * active / min(rate, sms * _SM_SHARE * rate / gpu.num_sms)
+        of_sm = on_an_sm * elements / _SM_ELEMENTS
+        step = least + max(elements / launch.warps * _WARP_US, of_memory, of_sm)
+        rounds = left // launch.programs or 1
+        us += rounds * (_POSITION_US + steps * step)
+        left -= rounds * active
+    return us
 
 
 def merging_us(launch: StateMerge, ranks: int) -> float:

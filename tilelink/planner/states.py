@@ -19,7 +19,7 @@ from tilelink.ir.movers import OwnKernel
 from tilelink.ir.nodes import TileShape
 from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.spec import DTYPE_BYTES, BoundNode, DecodeAttention, Merged
-from tilelink.planner.folds import merging_us, tiles_of_fold, why_no_fold_of_user
+from tilelink.planner.folds import folding_us, merging_us, tiles_of_fold, why_no_fold_of_user
 from tilelink.planner.links import PACKET_SHARE, num_links
 from topologies.topology import Gpu, Topology
 
@@ -155,7 +155,9 @@ def states_us(launch: StateMerge, dtype: str, topology: Topology) -> float:
     """What a merge takes, with its launch, where all sequences have all tokens: keys and values from memory, and packets."""
     gpu, how, ranks = topology.gpu, launch.how, topology.num_ranks
     sequences, heads, width = launch.shape
-    if how.keys:
+    if isinstance(how.how, UserFold):
+        us, bytes_of = folding_us(launch, gpu, _rate(gpu)), _STATE_BYTES
+    elif how.keys:
         us, bytes_of = _rounds_us(launch, dtype, gpu), _STATE_BYTES
     else:
         us, bytes_of = sequences * heads * width * DTYPE_BYTES[dtype] / _rate(gpu), DTYPE_BYTES[dtype]
@@ -195,16 +197,9 @@ def _steps(launch: StateMerge) -> int:
 
 def _step_us(launch: StateMerge, dtype: str, active: int, gpu: Gpu) -> float:
     """A tile of keys takes its share of the rate, what its products take, or what loads take that are as many stages ahead."""
-    tile, sms = _bytes_of_step(launch, dtype), min(gpu.num_sms, active)
+    tile, sms = 2 * launch.block * launch.shape[2] * DTYPE_BYTES[dtype], min(gpu.num_sms, active)
     least, rate = max(_STEP_US, _LATENCY_US / max(1, launch.stages - 1)), _rate(gpu)
     return max(least, tile * active / min(rate, sms * _SM_SHARE * rate / gpu.num_sms))
-
-
-def _bytes_of_step(launch: StateMerge, dtype: str) -> int:
-    """Of what a program takes at once."""
-    if isinstance(launch.how.how, UserFold):
-        return launch.rows * launch.block * launch.how.element_bytes
-    return 2 * launch.block * launch.shape[2] * DTYPE_BYTES[dtype]
 
 
 def _rounds_us(launch: StateMerge, dtype: str, gpu: Gpu) -> float:

@@ -184,7 +184,8 @@ class Merged(Op):
 
     Of a fold of the user's a row is a head of one element, and elements of the axis that it folds over are tokens. Its result
     `how.number` is the value that this makes, `others` are more. `alone`: a rank has all of that axis, and no state travels.
-    `element_bytes`: of its operands, for an element of a row."""
+    `element_bytes`: of its operands, for an element of a row; elements of a row lie `apart`, where those of a column follow each
+    other."""
 
     word: ClassVar[str] = "merge"
     most_dims: ClassVar[int] = 4
@@ -200,6 +201,7 @@ class Merged(Op):
     others: tuple[tuple[str, int], ...] = ()
     alone: bool = False
     element_bytes: int = 0
+    apart: bool = False
 
     @property
     def made(self) -> tuple[str, ...]:
