@@ -25,8 +25,7 @@ def scheduled(rng: random.Random, found: Drawn) -> Schedule:
     machine = topologies.load(rng.choice(_MACHINES), spec.num_ranks)
     rows, block = (rng.choice([1, 2, 4, 8, 16]), rng.choice([8, 16, 32, 64]))
     pins: dict[str, object] = {f"{out}.fold": f"{rows}x{block}x1/{rng.choice([1, 4])}w{rng.choice([1, 3])}s"}
-    if found.how in ("all", "scattered"):
-        pins[f"{out}.splits"] = str(rng.randint(1, 5))
+    pins[f"{out}.splits"] = str(rng.randint(1, 5))
     try:
         return plan_with(spec, machine, checked_pins(spec, machine, pins if rng.random() < 0.8 else {}))
     except (NoLegalSchedule, IllegalPin):

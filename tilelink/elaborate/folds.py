@@ -9,7 +9,7 @@ all ranks.
       for state < ranks * splits: merge, in this order on every rank
       store finish(state)
 
-Where a rank has all of the axis no state travels, and the first loop stores the result. Why no rank waits for one that waits, and
+Where a rank has all of the axis states stay on it, and of one split the first loop stores the result. Why no rank waits for one that waits, and
 what packets say, is as in `tilelink.elaborate.states`.
 """
 
@@ -48,7 +48,13 @@ class Folds:
 
     @property
     def alone(self) -> bool:
+        """Whether no other rank has a part of the axis."""
         return self.launch.how.alone
+
+    @property
+    def whole(self) -> bool:
+        """Whether a program has all of the axis."""
+        return self.alone and self.launch.splits == 1
 
     @property
     def ranks(self) -> int:
@@ -77,7 +83,7 @@ class Folds:
         return tuple(f"more_{part}" for part in self.parts)
 
     def buffers(self) -> Iterator[Buffer]:
-        for part in () if self.alone else self.parts:
+        for part in () if self.whole else self.parts:
             shape = 2, self.ranks * self.launch.splits, self.own
             yield Buffer(f"{self.launch.out}_{part}", Memory.SYMMETRIC, shape, "fp32", Protocol.LL)
 
@@ -88,7 +94,7 @@ class Folds:
     def role(self) -> Role:
         launch = self.launch
         engine = Sms(launch.programs, launch.warps, launch.stages, launch.per_sm)
-        return Role(launch.out, engine, (self._folded(),) if self.alone else (self._folded(), self._merged()))
+        return Role(launch.out, engine, (self._folded(),) if self.whole else (self._folded(), self._merged()))
 
     # ---- own states ----
     def _folded(self) -> Phase:
@@ -115,10 +121,11 @@ class Folds:
         made = Compute(self._more, self.fold.block.name, self._arguments())
         as_rows = (Compute((more,), "as_row", (more,)) for more in self._more)
         loop = For("block", count, (*loads, made, *as_rows, self._merge()), ((over, at),))
-        if self.alone:
+        if self.whole:
             steps = (*self._nothing(rows), loop, *self._results(Index(row), many))
             return Phase(-(-self.rows // rows), steps, let, title="folds, tile by tile of rows")
-        steps = (*self._nothing(rows), loop, *self._sent(many, rank * splits + (_SPLIT if splits > 1 else 0)))
+        first: Number = 0 if self.alone else rank * splits
+        steps = (*self._nothing(rows), loop, *self._sent(many, first + (_SPLIT if splits > 1 else 0)))
         title = "states of the own part of the axis, to the ranks that need them"
         return Phase(-(-self.rows // rows) * splits, steps, let, title=title)
 
@@ -152,6 +159,8 @@ class Folds:
     def _sent(self, many: Number, state: Number) -> tuple[Step, ...]:
         """The state of rows to the rank that they belong to, or to all; the own rank as well."""
         row = Index(self.fold.row)
+        if self.alone:
+            return self._stores(rank, row, many, state)
         if self.launch.how.dim is not None and self.own % self.launch.rows == 0:
             return self._stores(row // self.own, row % self.own, many, state)
         peer = Index("peer")

@@ -35,7 +35,7 @@ def tiles_of_fold(how: Merged, gpu: Gpu, ranks: int, given: TileShape | None) ->
         slots, blocks, tiles = gpu.num_sms * tile.per_sm, -(-how.tokens // tile.n), -(-rows // tile.m)
         if tiles > _MOST_TURNS * slots and tile.m < _MOST_ROWS and not given:
             continue  # tiles of more rows take no longer, and are proved in less time
-        most = 1 if how.alone else max(1, min(blocks, _MOST_STATES // ranks, slots // tiles))
+        most = max(1, min(blocks, _MOST_STATES // (1 if how.alone else ranks), slots // tiles))
         yield from ((tile, 1 << power) for power in range(most.bit_length()))
 
 
@@ -47,7 +47,7 @@ def _tiles(how: Merged) -> Iterator[TileShape]:
             block = min(elements // rows, most_block)
             if block >= min(_LEAST_BLOCK, most_block):
                 for warps, stages, per_sm, most in _RUNS:
-                    least = min(_ELEMENTS[0], most_rows * most_block) * warps // 4
+                    least = min(_ELEMENTS[0], min(most_rows, _MOST_ROWS) * most_block) * warps // 4
                     if least <= rows * block <= most:
                         yield TileShape(rows, block, 1, warps, stages, per_sm)
             rows *= 2
@@ -71,12 +71,11 @@ def why_no_fold_of_user(name: str, how: Merged, by: Collective, gpu: Gpu, ranks:
         return f"{name} is a fold, whose tile is rows x elements x 1, not {tile.m}x{tile.n}x{tile.k}"
     if by.protocol is not Protocol.LL:
         return f"states of {name} are numbers of fp32, which travel in packets of LL"
-    if how.alone and by.splits > 1:
-        return f"{name} has one state on each rank, which travels nowhere: it has one split"
     if by.splits > blocks:
         return f"{how.tokens:,} elements are {blocks} blocks of {tile.n}, and {by.splits} programs cannot share them"
-    if by.splits * ranks > _MOST_STATES and by.splits > 1:
-        return f"{by.splits} states on {ranks} ranks are more than {_MOST_STATES}, which a program merges one by one"
+    states = by.splits * (1 if how.alone else ranks)
+    if states > _MOST_STATES and by.splits > 1:
+        return f"{states} states of a row are more than {_MOST_STATES}, which a program merges one by one"
     return _too_large(how, tile, gpu)
 
 
@@ -102,6 +101,7 @@ def folding_us(launch: StateMerge, gpu: Gpu, rate: float) -> float:
 
 def merging_us(launch: StateMerge, ranks: int) -> float:
     """To merge states one after the other."""
+    ranks = 1 if launch.how.alone else ranks
     rows, _ = launch.merged_tile(ranks, "fp32")
     positions = -(-launch.own(ranks)[1] // rows)
     return _MERGED_US * ranks * launch.splits * -(-positions // launch.programs)

@@ -161,8 +161,8 @@ def states_us(launch: StateMerge, dtype: str, topology: Topology) -> float:
         us, bytes_of = _rounds_us(launch, dtype, gpu), _STATE_BYTES
     else:
         us, bytes_of = sequences * heads * width * DTYPE_BYTES[dtype] / _rate(gpu), DTYPE_BYTES[dtype]
-    if how.alone:
-        return gpu.kernel_launch_us + _LOADS_US + us
+    if how.alone:  # programs of a rank exchange states, if there are several
+        return gpu.kernel_launch_us + _LOADS_US + us + (merging_us(launch, ranks) + _MERGE_US) * (launch.splits > 1)
     packets = launch.splits * sequences * heads * (width * bytes_of / launch.protocol.data_bytes + 1)
     if isinstance(how.how, UserFold):
         us, packets = us + merging_us(launch, ranks), launch.splits * heads * len(how.how.parts)
