@@ -127,6 +127,7 @@ def merged(kind: str, count: int) -> Callable[[torch.Tensor], tuple[torch.Tensor
 
 
 def compiled(row: Row, like: Tensors) -> dict[str, Callable[..., Any]]:
+    torch._dynamo.reset()  # it refuses to compile one function for many shapes
     ranks, rank = dist.get_world_size(), dist.get_rank()
     shared = row.how in ("all", "scattered")
     own = row.elements // (ranks if shared else 1)

@@ -21,7 +21,7 @@ EPS = 1e-6
 
 
 @triton.jit
-def add(total, more):
+def plus(total, more):
     return total + more
 
 
@@ -30,7 +30,7 @@ def rsqrt_of_mean(total, all_n):
     return tl.rsqrt(total / all_n + EPS)
 
 
-@tilelink.fold(reads={"x": (m, n)}, over=n, state={"total": 0.0}, merge=add, reference=lambda x: x.sum(1))
+@tilelink.fold(reads={"x": (m, n)}, over=n, state={"total": 0.0}, merge=plus, reference=lambda x: x.sum(1))
 @triton.jit
 def row_sum(x, m, n, num_m, num_n, TILE_M: tl.constexpr, TILE_N: tl.constexpr):
     row, col = m + tl.arange(0, TILE_M), n + tl.arange(0, TILE_N)
@@ -39,7 +39,7 @@ def row_sum(x, m, n, num_m, num_n, TILE_M: tl.constexpr, TILE_N: tl.constexpr):
     return tl.sum(tile.to(tl.float32), axis=1)
 
 
-@tilelink.fold(reads={"x": (n, m)}, over=n, state={"total": 0.0}, merge=add, reference=lambda x: x.sum(0))
+@tilelink.fold(reads={"x": (n, m)}, over=n, state={"total": 0.0}, merge=plus, reference=lambda x: x.sum(0))
 @triton.jit
 def column_sum(x, m, n, num_m, num_n, TILE_M: tl.constexpr, TILE_N: tl.constexpr):
     row, col = m + tl.arange(0, TILE_M), n + tl.arange(0, TILE_N)
@@ -52,7 +52,7 @@ def column_sum(x, m, n, num_m, num_n, TILE_M: tl.constexpr, TILE_N: tl.constexpr
     reads={"x": (m, n)},
     over=n,
     state={"total": 0.0},
-    merge=add,
+    merge=plus,
     finish=rsqrt_of_mean,
     reference=lambda x: torch.rsqrt(x.square().mean(1) + EPS),
 )
@@ -68,7 +68,7 @@ def rms(x, m, n, num_m, num_n, TILE_M: tl.constexpr, TILE_N: tl.constexpr):
     reads={"x": (m, n), "y": (m, n), "bias": (m,), "gain": (n,)},
     over=n,
     state={"total": 0.0},
-    merge=add,
+    merge=plus,
     reference=lambda x, y, bias, gain: ((x + bias[:, None]) * y * gain).sum(1),
 )
 @triton.jit
@@ -184,7 +184,7 @@ def spec_of(kind: str, how: str) -> Overlap:
     long, row = {"alone": (Shard(0), Shard(0)), "whole": (Replicate(), Replicate())}.get(how, (Shard(1), Replicate()))
     along: Placement = Shard(0) if long == Shard(1) else Replicate()
 
-    def reduced(result):
+    def reduced(result: Tensor) -> Tensor:
         if how == "all":
             return tilelink.all_reduce(result)
         return tilelink.reduce_scatter(result, dim=0) if how == "scattered" else result

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
+import lowering
+import tilelink
 import topologies
 from tests.pipeline.checked_calls import checked_calls
-from tests.pipeline.fold_specs import Drawn, by_definition, drawn
-from tilelink.errors import IllegalPin, NoLegalSchedule
+from tests.pipeline.fold_specs import Drawn, by_definition, cross_entropy, drawn, m, n, rms, spec_of
+from tilelink import Shard, Tensor, all_reduce, dims, reduce_scatter
+from tilelink.adversary.small import small_form
+from tilelink.compiled.check import check_compiled
+from tilelink.declaration import Overlap
+from tilelink.errors import IllegalPin, NoLegalSchedule, TileLinkError
+from tilelink.ir.calls import StateMerge
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.pins import checked_pins
 from tilelink.planner.plan import plan_with
+from tilelink.proof.verify import verify
+from tilelink.runtime.load import load_source
 from tilelink.runtime.meaning import cut, whole_inputs
+from tilelink.runtime.run import run_emulated
 
+M, N, K = dims("M N K")
 _MACHINES = ("laptop-mesh", "h100-nvswitch", "mi300x-full-mesh")
 
 
@@ -45,3 +59,113 @@ def test_a_random_fold_computes_what_the_definition_says(seed: int) -> None:
                 part = cut(one, spec.value(name).placement, rank, spec.num_ranks)
                 assert result.dtype == torch.float32
                 assert torch.allclose(result.double(), part, rtol=1e-4, atol=1e-4), (found.kind, found.how)
+
+
+def _losses(how: Callable[[Tensor, Tensor], tuple[Tensor, ...]]) -> Overlap:
+    @tilelink.overlap
+    def losses(x: Tensor(M, N, placement=Shard(1)), labels: Tensor(M, dtype="int32")):
+        return how(*cross_entropy(x, labels))
+
+    return losses
+
+
+_HOWS: dict[str, tuple[Callable[[Tensor, Tensor], tuple[Tensor, ...]], int]] = {  # launches
+    "alike": (lambda loss, lse: (all_reduce(loss), all_reduce(lse)), 1),
+    "the second one first": (lambda loss, lse: (all_reduce(lse), all_reduce(loss)), 1),
+    "only one": (lambda loss, lse: (all_reduce(loss),), 1),
+    "only the second one": (lambda loss, lse: (all_reduce(lse),), 1),
+    "one is not needed": (lambda loss, lse: (all_reduce(lse), all_reduce(loss))[:1], 1),
+    "otherwise": (lambda loss, lse: (all_reduce(loss), reduce_scatter(lse, dim=0)), 2),
+    "twice": (lambda loss, lse: (all_reduce(loss), all_reduce(lse), all_reduce(loss)), 2),
+    "with a sum behind it": (lambda loss, lse: (all_reduce(loss) + 1.0, all_reduce(lse)), 1),
+}
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("how", _HOWS)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_results_that_are_reduced_alike_are_made_at_once(how: str, ranks: int) -> None:
+    reduced, launches = _HOWS[how]
+    spec = _losses(reduced)
+    schedule = spec.plan_for(topologies.load("laptop-mesh", ranks), {"M": 12, "N": 40 * ranks}, "bf16", {})
+    assert verify(schedule).proved
+    assert sum(isinstance(one, StateMerge) for one in schedule.launches) == launches
+    assert ("lse_of" in str(schedule)) == (how != "only one")
+    assert run_emulated(schedule, lowering.emit(schedule), calls=2).equal
+
+
+@tilelink.op(
+    reads={"x": (m, n), "scale": (m,), "weight": (n,)},
+    writes=(m, n),
+    reference=lambda x, scale, weight: x * scale[:, None] * weight,
+)
+@triton.jit
+def scaled(x, scale, weight, m, n, num_m, num_n, TILE_M: tl.constexpr, TILE_N: tl.constexpr):
+    row, col = m + tl.arange(0, TILE_M), n + tl.arange(0, TILE_N)
+    there = (row < num_m)[:, None] & (col < num_n)[None, :]
+    tile = tl.load(x + row[:, None] * num_n + col[None, :], mask=there, other=0.0).to(tl.float32)
+    by = tl.load(scale + row, mask=row < num_m, other=0.0)
+    return tile * by[:, None] * tl.load(weight + col, mask=col < num_n, other=0.0).to(tl.float32)[None, :]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["triton", "triton-distributed"])
+def test_it_stands_between_a_matmul_and_others(target: str) -> None:
+    @tilelink.overlap
+    def block(
+        x: Tensor(M, K, placement=Shard(0)),
+        w: Tensor(K, N, placement=Shard(1)),
+        total: Tensor(N, placement=Shard(0)),
+        v: Tensor(N, K, placement=Shard(0)),
+    ):
+        y = tilelink.all_gather(x, dim=0) @ w
+        return reduce_scatter(scaled(y, all_reduce(rms(y)), total) @ v, dim=0)
+
+    schedule = block.plan_for(topologies.load("laptop-switch", 2), {"M": 40, "K": 48, "N": 96}, "bf16", {})
+    assert verify(schedule).proved
+    assert run_emulated(schedule, lowering.emit(schedule, target), calls=2).equal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "how"), [("losses", "all"), ("norms", "scattered"), ("columns", "alone"), ("products", "all")]
+)
+@pytest.mark.parametrize(("machine", "arch"), [("h100-nvswitch", "sm_90"), ("mi300x-full-mesh", "gfx942")])
+def test_compiled_kernels_keep_the_order(kind: str, how: str, machine: str, arch: str) -> None:
+    schedule = spec_of(kind, how).plan_for(topologies.load(machine, 2), {"M": 64, "N": 20_000}, "bf16", {})
+    report = check_compiled(load_source(lowering.emit(schedule), "fold"), 2, arch)
+    assert report.kernels and not report.findings and not report.unknown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "how"), [("losses", "all"), ("norms", "scattered"), ("products", "alone")])
+def test_a_small_form_has_its_splits(kind: str, how: str) -> None:
+    spec, topology = spec_of(kind, how), topologies.load("h200-nvswitch", 4)
+    name = spec.spec.outputs[0]
+    pins = {f"{name}.splits": "4"}
+    schedule = spec.plan_for(topology, {"M": 512, "N": 65_536}, "bf16", pins)
+    small = small_form(spec.spec, schedule, topology)
+    assert dict(small.decided.collectives)[name].splits == 2
+    assert verify(small).proved
+    assert run_emulated(small, lowering.emit(small), calls=2).equal
+
+
+def test_a_long_axis_of_few_rows_is_split_and_of_many_rows_is_not() -> None:
+    def splits(rows: int) -> int:
+        plan = spec_of("sums", "all").plan_for(topologies.load("h200-nvswitch", 2), {"M": rows, "N": 2**18}, "bf16", {})
+        return dict(plan.decided.collectives)["out"].splits
+
+    assert splits(1) > 1 and splits(4096) == 1
+
+
+def test_pins_say_what_is_wrong_with_them() -> None:
+    spec, topology = spec_of("sums", "all"), topologies.load("laptop-mesh", 2)
+    for pins, says in (
+        ({"out.protocol": "lamport"}, "Legal out.protocol: ll"),
+        ({"out.splits": "9", "out.fold": "4x16x1/1w1s"}, "9 programs cannot share them"),
+        ({"out.fold": "16x16x16/1w1s"}, "Legal out.fold: "),
+        ({"out.fold": "64x1024x1/1w1s"}, "more than registers of 1 warps hold"),
+    ):
+        with pytest.raises(TileLinkError) as caught:
+            spec.plan_for(topology, {"M": 40, "N": 200}, "bf16", pins)
+        assert says in str(caught.value)

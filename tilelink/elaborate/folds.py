@@ -9,8 +9,8 @@ all ranks.
       for state < ranks * splits: merge, in this order on every rank
       store finish(state)
 
-Where a rank has all of the axis states stay on it, and of one split the first loop stores the result. Why no rank waits for one that waits, and
-what packets say, is as in `tilelink.elaborate.states`.
+Where a rank has all of the axis states stay on it, and of one split the first loop stores the result. Why no rank waits for one
+that waits, and what packets say, is as in `tilelink.elaborate.states`.
 """
 
 from __future__ import annotations

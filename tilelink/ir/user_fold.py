@@ -30,6 +30,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any, overload
 
 import sympy
 
@@ -142,6 +143,28 @@ def _check_returns(name: str, text: str, counts: Mapping[str, int]) -> None:
                 raise BadUserOp(here(), name=name, reason=reason, legal=f"Legal: {wanted}, of [TILE_M] each.")
 
 
+@overload
+def fold(
+    reads: Mapping[str, tuple[sympy.Symbol, ...]],
+    *,
+    over: sympy.Symbol,
+    state: Mapping[str, float],
+    merge: object,
+    finish: Mapping[str, object],
+    reference: Callable[..., object] | None = ...,
+) -> Callable[[object], Callable[..., tuple[Tensor, ...]]]: ...
+@overload
+def fold(
+    reads: Mapping[str, tuple[sympy.Symbol, ...]],
+    *,
+    over: sympy.Symbol,
+    state: Mapping[str, float],
+    merge: object,
+    finish: object | None = ...,
+    reference: Callable[..., object] | None = ...,
+) -> Callable[[object], Callable[..., Tensor]]: ...
+
+
 def fold(
     reads: Mapping[str, tuple[sympy.Symbol, ...]],
     *,
@@ -150,7 +173,7 @@ def fold(
     merge: object,
     finish: object | Mapping[str, object] | None = None,
     reference: Callable[..., object] | None = None,
-) -> Callable[[object], Callable[..., Tensor | tuple[Tensor, ...]]]:
+) -> Callable[[object], Callable[..., Any]]:
     """Register a fold of the user's; `tilelink.ir.user_fold` has the conventions. Raises BadUserOp.
 
     `reads` gives the axes of each tensor: `over`, and the one of the result [M], fp32. The decorated function makes the state of
@@ -163,7 +186,7 @@ def fold(
     call are reduced alike.
     """
 
-    def decorate(function: object) -> Callable[..., Tensor | tuple[Tensor, ...]]:
+    def decorate(function: object) -> Callable[..., Any]:
         made = make_user_fold(function, reads, over, state, merge, finish, reference)
 
         def call(*tensors: Tensor) -> Tensor | tuple[Tensor, ...]:

@@ -36,9 +36,11 @@ from typing import TypeAlias
 import sympy
 
 from tilelink.errors import BadUserOp
+from tilelink.ir.dtype import DTYPES
 from tilelink.ir.location import here
 from tilelink.ir.names import split_names
 from tilelink.ir.op_claims import Shown
+from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.ir.ops.op import Op
 from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.ops.user_op import UserOp as UserOp
@@ -63,6 +65,16 @@ _COUNTING = frozenset(  # names of steps around a tile
         "stream",
         "owner",
         "place",
+    ]
+)
+# what steps of kernels are called (`lowering.steps.ops`): a function of the user's would take their place
+STEPS = frozenset(
+    [
+        *FUNCTIONS,
+        *(f"in_{dtype}" for dtype in DTYPES),
+        *("zeros", "full", "dot", "copy", "trans", "halves", "as_row", "combined", "own_place"),
+        *("attend", "attend_some", "attend_between", "attended", "log_of_weights", "merge_state"),
+        *("in_base_2", "in_base_e"),
     ]
 )
 _LAWS = {  # what is not so if a claim is false
@@ -115,6 +127,9 @@ def jit_name(function: object, decorator: str) -> str:
     if plain is None or not hasattr(function, "arg_names"):
         reason, legal = "its body is not a @triton.jit function", f"Put @triton.jit below {decorator}."
         raise BadUserOp(here(), name=name, reason=reason, legal=legal)
+    if name in STEPS:
+        reason = f"a function is called {name}, as a step of kernels is"
+        raise BadUserOp(here(), name=name, reason=reason, legal="Legal: another name.")
     return name
 
 

@@ -8,19 +8,32 @@ from tilelink.ir.calls import StateMerge
 from tilelink.ir.collective import Collective
 from tilelink.ir.enums import WARP, Protocol
 from tilelink.ir.nodes import TileShape
+from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.spec import Merged
 from topologies.topology import Gpu
 
-_ELEMENTS = (1024, 2048, 4096, 8192)  # of a block of rows
+_ELEMENTS = (1024, 2048, 4096, 8192, 16384)  # of a block of rows
 _MOST_ROWS, _LEAST_BLOCK = 64, 64
 # warps, stages, programs an SM, elements of a block at most
-_RUNS = ((4, 1, 4, 4096), (4, 3, 4, 4096), (4, 3, 2, 8192), (4, 3, 1, 8192), (8, 1, 1, 8192), (8, 3, 2, 8192))
+_RUNS = (
+    (4, 1, 4, 4096),
+    (4, 3, 4, 4096),
+    (4, 3, 2, 8192),
+    (4, 3, 1, 8192),
+    (8, 1, 1, 8192),
+    (8, 3, 2, 8192),
+    (16, 3, 1, 16384),
+)
 _MOST_STATES = 128  # of a row, that a program merges one after the other
-_MOST_TURNS = 4  # tiles of a program
+_MOST_TURNS = 16  # tiles of a program
+_MOST_SENT = (
+    12_000  # parts of states, from rank to rank: a proof goes through all of them. A program an SM is never too many
+)
 _MOST_THREAD = 256  # elements of a block that a thread holds
 # fitted to tiles of three folds, 1 to 8,192 rows (2 x H200)
 _MERGED_US = 0.2  # a state more
 _STEP_US, _AHEAD_US = 0.9, 0.5  # that a block takes, however small it is, and where it is loaded ahead
+_TORN_US, _PIECE = 1.0, 8  # where rows are no multiple of 8 elements of bf16
 _WARP_US = 0.45e-3  # an element takes, of those that a warp has
 _SM_ELEMENTS = 1.7e4  # in a microsecond, that an SM takes
 _POSITION_US = 0.15
@@ -30,13 +43,16 @@ _SECTOR = 32  # bytes that memory moves at least
 
 def tiles_of_fold(how: Merged, gpu: Gpu, ranks: int, given: TileShape | None) -> Iterator[tuple[TileShape, int]]:
     """Tiles with numbers of splits that are worth trying, or those of a tile that is `given`."""
-    rows = how.shape[1]
+    rows, states = how.shape[1], 1 if how.alone else ranks
+    assert isinstance(how.how, UserFold), "of the user's"
     for tile in [given] if given else [one for one in _tiles(how) if not _too_large(how, one, gpu)]:
         slots, blocks, tiles = gpu.num_sms * tile.per_sm, -(-how.tokens // tile.n), -(-rows // tile.m)
-        if tiles > _MOST_TURNS * slots and tile.m < _MOST_ROWS and not given:
-            continue  # tiles of more rows take no longer, and are proved in less time
-        most = max(1, min(blocks, _MOST_STATES // (1 if how.alone else ranks), slots // tiles))
-        yield from ((tile, 1 << power) for power in range(most.bit_length()))
+        sent = _MOST_SENT // (len(how.how.parts) * ranks * ranks)
+        most = _MOST_TURNS * slots if how.alone else max(sent, gpu.num_sms)
+        if tiles > most and tile.m < _MOST_ROWS and not given:
+            continue  # tiles of more rows take little longer, and are proved in less time
+        splits = max(1, min(blocks, _MOST_STATES // states, slots // tiles, most // tiles))
+        yield from ((tile, 1 << power) for power in range(splits.bit_length()))
 
 
 def _tiles(how: Merged) -> Iterator[TileShape]:
@@ -82,8 +98,10 @@ def why_no_fold_of_user(name: str, how: Merged, by: Collective, gpu: Gpu, ranks:
 def folding_us(launch: StateMerge, gpu: Gpu, rate: float) -> float:
     """To make own states, of memory that loads `rate` bytes a microsecond: round by round of the programs."""
     how, elements = launch.how, launch.rows * launch.block
-    steps = -(-(-(-how.tokens // launch.block)) // launch.splits)
-    least = _STEP_US if launch.stages == 1 else _AHEAD_US
+    blocks = -(-how.tokens // launch.block)
+    steps = -(-blocks // launch.splits)
+    pieces = how.apart or how.tokens % _PIECE == 0  # which hardware loads ahead: else 4 bytes at a time, which costs
+    least = _STEP_US if launch.stages == 1 else _AHEAD_US if pieces else _TORN_US
     run = launch.rows * how.element_bytes if how.apart else _SECTOR
     moved = elements * how.element_bytes * max(1.0, _SECTOR / run)
     us, left = 0.0, launch.tiles * launch.splits

@@ -57,7 +57,7 @@ def merges(
 def _merges(how: Merged, dtype: str, topology: Topology, splits: int, tile: TileShape | None) -> tuple[Collective, ...]:
     found, merging = list[Collective](), Merging("", how, (), "")
     tried = [(one, splits or many) for one, many in _tried(how, dtype, topology.gpu, topology.num_ranks, tile)]
-    for protocol in (Protocol.LAMPORT, Protocol.LL):
+    for protocol in (Protocol.LL,) if isinstance(how.how, UserFold) else (Protocol.LAMPORT, Protocol.LL):
         every = [Collective(OwnKernel(), protocol, splits=many, tile=one) for one, many in dict.fromkeys(tried)]
         ways = [one for one in every if not why_no_merge(merging, one, dtype, topology)]
         timed = sorted(ways, key=lambda one: likely_us(state_merge(merging, one, topology), dtype, topology))

@@ -79,16 +79,16 @@ def with_states_of_folds(spec: BoundSpec) -> BoundSpec:
     for node in spec.nodes:
         how = node.operation
         if isinstance(how, Merged) and isinstance(how.how, UserFold):
-            fold, name = how.how, f"states of {node.output.name}"
+            fold, name = replace(how.how, number=0), f"states of {node.output.name}"
             shape = how.tokens + 1, how.tokens + 1, how.shape[1]
-            plain = replace(how, how=replace(fold, number=0), dim=None, others=())
+            plain = replace(how, how=fold, dim=None, others=())
             value = BoundValue(name, shape, shape, Partial(), "fp32")
             nodes.append(BoundNode(StatesOf(fold, plain), node.inputs, value, node.line))  # type: ignore[arg-type]
             for part, _ in fold.parts:
                 one = BoundNode(PartOfStates(part), (name,), replace(value, name=part_of(name, part)), node.line)  # type: ignore[arg-type]
                 nodes.append(one)
             states[node.output.name] = name, how
-            node = replace(node, operation=ResultOf(fold.number, how.dim), inputs=(name,))  # type: ignore[arg-type]
+            node = replace(node, operation=ResultOf(how.how.number, how.dim), inputs=(name,))  # type: ignore[arg-type]
         elif isinstance(how, UserFold):
             name, of = states[node.inputs[0]]
             node = replace(node, operation=ResultOf(how.number, of.dim), inputs=(name,))  # type: ignore[arg-type]
