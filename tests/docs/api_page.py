@@ -16,7 +16,7 @@ GROUPS = {
     "Attention": ("attention", "merge_states", "flatten"),
     "Experts": ("route", "dispatch", "grouped_matmul", "combine"),
     "Collectives": ("all_gather", "reduce_scatter", "all_reduce", "send_recv"),
-    "Tile ops of your own": ("op", "axes"),
+    "Tile ops of your own": ("op", "fold", "axes"),
     "Plan, emit, compile": ("Overlap", "Plan", "Schedule"),
     "Movers": ("CopyEngine", "CommSms", "NeededRows", "PlacedRows", "Fused", "OwnKernel", "Library"),
     "Other values of pins": ("Protocol", "Landing", "Transfer", "Nest", "TileShape"),

@@ -193,7 +193,7 @@ def spec_of(kind: str, how: str) -> Overlap:
     def sums(x: Tensor(M, N, placement=long)):
         return reduced(row_sum(x))
 
-    turned = {Shard(1): Shard(0), Shard(0): Shard(1)}.get(long, long)
+    turned = Shard(1 - long.dim) if isinstance(long, Shard) else long
 
     @tilelink.overlap
     def columns(x: Tensor(N, M, placement=turned)):

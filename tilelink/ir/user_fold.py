@@ -174,16 +174,12 @@ def fold(
     finish: object | Mapping[str, object] | None = None,
     reference: Callable[..., object] | None = None,
 ) -> Callable[[object], Callable[..., Any]]:
-    """Register a fold of the user's; `tilelink.ir.user_fold` has the conventions. Raises BadUserOp.
+    """Register a fold of the user's; tilelink.ir.user_fold has the conventions. Raises BadUserOp.
 
-    `reads` gives the axes of each tensor: `over`, and the one of the result [M], fp32. The decorated function makes the state of
-    a block. `state` gives the numbers of its parts where nothing has been seen, `merge` makes one state of two, and `finish` the
-    result of a whole one: the part itself without it, and with several by name as many results, in that order. `reference` is a
-    torch function of whole tensors; for several results it returns a tuple. Tensors may be int32: checks draw numbers of
-    elements of `over` for them.
-
-    Over a sharded axis the result is Partial: each rank has a state, and all_reduce or reduce_scatter merges them. Results of one
-    call are reduced alike.
+    `reads` gives the axes of each tensor: `over`, and the one of the result [M], fp32. The function makes the state of a block.
+    `state` gives the numbers of its parts before anything has been seen, `merge` makes one state of two, `finish` the result of a
+    whole one: several by name make several results. `reference` is a torch function of whole tensors, or of several results a
+    tuple. For tensors of int32 checks draw numbers of elements of `over`.
     """
 
     def decorate(function: object) -> Callable[..., Any]:

@@ -112,7 +112,7 @@ PROTOCOL = _words("protocol", "collectives but send_recv", {one: str(one.value) 
 LANDING = _words("landing", "an all_reduce of two shots", {one: str(one.value) for one in Landing})
 ADDER = _words("adder", "sums of rows of experts on several ranks", {one: str(one.value) for one in Adder})
 MOVER = Field("mover", "collectives", _mover, pin_text)
-SPLITS = Field("splits", "attention of one query a sequence", _number, str)
+SPLITS = Field("splits", "attention of one query a sequence, folds of your own", _number, str)
 FOLD = Field("fold", "states that ranks merge", _fold, _tile_text)  # heads x tokens x elements of a head
 OF_COLLECTIVES: tuple[AnyField, ...] = (SHOTS, PROTOCOL, LANDING, ADDER, MOVER, SPLITS, FOLD)
 
