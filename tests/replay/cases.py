@@ -45,6 +45,7 @@ def cases() -> tuple[Case, ...]:
         *_experts(),
         *_attention(),
         *_decode(),
+        *_folds(),
         *_large(),
     ]
     assert len({case.name for case in found}) == len(found), "two cases have one name"
@@ -268,6 +269,15 @@ def _decode() -> Iterator[Case]:
     projected = "12_flash_decode.py:decode_and_project"
     yield _case("decode", projected, "with its projection", machine, sizes | {"B": 8, "H": 8192})
     yield _case("decode", "12_flash_decode.py:merge", "given states", machine, {"B": 64, "Q": 64, "D": 128})
+
+
+def _folds() -> Iterator[Case]:
+    loss, norm, machine = "14_folds.py:vocabulary_loss", "14_folds.py:sharded_norm", ("h200-nvswitch", 2)
+    for target in (STOCK, DISTRIBUTED):
+        yield _case("folds", loss, "planned", machine, {"T": 512, "V": 128256}, {}, target)
+    yield _case("folds", loss, "in splits", machine, {"T": 16, "V": 128256}, {"splits": "4"})
+    yield _case("folds", norm, "planned", machine, {"T": 512, "H": 8192})
+    yield _case("folds", norm, "planned", ("mi300x-full-mesh", 8), {"T": 16, "H": 8192})
 
 
 def _large() -> Iterator[Case]:
