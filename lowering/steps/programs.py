@@ -228,8 +228,8 @@ class Programs(Loading):
             return f"tl.static_range({count})"
         if self.awaits(body):
             return f"range({count})" if self._has_loop(body) else f"tl.range({count}, num_stages=1)"
-        if any(isinstance(step, Load) for step in body) and all(map(_by_function, body)):  # nothing else tells the compiler
-            return f"tl.range({count}, num_stages={self._stages()})"
+        if any(isinstance(step, Load) for step in body) and all(map(_by_function, body)):
+            return f"tl.range({count}, num_stages={self._stages()})"  # nothing else tells the compiler
         return f"range({count})"
 
     def _stages(self) -> str:

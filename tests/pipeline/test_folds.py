@@ -46,7 +46,7 @@ def scheduled(rng: random.Random, found: Drawn) -> Schedule:
         return plan_with(spec, machine, {})
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("seed", range(160))
 def test_a_random_fold_computes_what_the_definition_says(seed: int) -> None:
     rng = random.Random(9000 + seed)
@@ -150,6 +150,7 @@ def test_a_small_form_has_its_splits(kind: str, how: str) -> None:
     assert run_emulated(small, lowering.emit(small), calls=2).equal
 
 
+@pytest.mark.slow
 def test_a_long_axis_of_few_rows_is_split_and_of_many_rows_is_not() -> None:
     def splits(rows: int) -> int:
         plan = spec_of("sums", "all").plan_for(topologies.load("h200-nvswitch", 2), {"M": rows, "N": 2**18}, "bf16", {})

@@ -70,7 +70,8 @@ def _tiles(how: Merged) -> Iterator[TileShape]:
 
 
 def _too_large(how: Merged, tile: TileShape, gpu: Gpu) -> str:
-    shared = tile.stages * tile.m * tile.n * how.element_bytes * tile.per_sm
+    ahead = tile.stages if tile.stages > 1 else 0  # in shared memory
+    shared = ahead * tile.m * tile.n * how.element_bytes * tile.per_sm
     if shared > gpu.shared_bytes_per_sm:
         return f"blocks of {tile.stages} stages take {shared:,} bytes of shared memory, which an SM has not"
     if tile.m * tile.n > _MOST_THREAD * tile.warps * WARP:
