@@ -64,7 +64,7 @@ def argument(place: int, value: str | float | Index | int) -> Callable[[Compute]
     return change
 
 
-# of the parameters x, labels, m, n, num_m, num_n, first_n
+# of the parameters x, labels, m, n, num_m, num_n, first_n, TILE_M, TILE_N
 _FIRST, _END = 6, 5
 BUGS: dict[str, Change] = {
     "the last state is not merged": loops("state", lambda one: replace(one, count=one.count - 1)),
@@ -73,6 +73,11 @@ BUGS: dict[str, Change] = {
     "one state twice": accesses(Load, "out_0_picked", started(1, lambda state: state * 0)),
     "no last block": loops("block", lambda one: replace(one, count=one.count - 1)),
     "the first block again": loops("block", lambda one: replace(one, let=(("n", Index("begins") * 8),))),
+    "blocks that overlap": loops("block", lambda one: replace(one, let=(("n", (Index("begins") + Index("block")) * 4),))),
+    "blocks with gaps": loops("block", lambda one: replace(one, let=(("n", (Index("begins") + Index("block")) * 16),))),
+    "told of the first block": computes("cross_entropy", argument(3, Index("begins") * 8)),
+    "given the first block": accesses(Load, "x", started(1, lambda n: Index("begins") * 8)),
+    "a block of half the width": computes("cross_entropy", argument(8, 4)),
     "a block too many": loops("block", lambda one: replace(one, count=one.count + 1)),
     "another beginning": computes("full", lambda one: replace(one, operands=(0.0,))),
     "the later state first": computes("merge_weights", lambda one: replace(one, operands=(*one.operands[3:], *one.operands[:3]))),

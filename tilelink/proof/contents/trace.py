@@ -14,7 +14,7 @@ import numpy as np
 from tilelink.proof.contents.alike import Alike
 from tilelink.proof.contents.anew import Touch
 from tilelink.proof.contents.memory import Access, split
-from tilelink.proof.contents.swept import Sweep, folds
+from tilelink.proof.contents.swept import Blocks, Sweep, folds, merges_blocks, rounds_of
 from tilelink.proof.contents.tile import Flags, Pieces
 from tilelink.proof.happens_before.lanes import Lanes
 from tilelink.schedule.index import Index, Ints, Number, names_in, replaced
@@ -38,6 +38,8 @@ class Done:
     pieces: tuple[Pieces | None, ...] = ()
     offset: tuple[Ints, ...] | None = None  # from the origin of a load
     rows: Ints | None = None  # that a loop goes over, where it folds
+    rounds: Ints | None = None  # of a loop over blocks
+    later: Mapping[int, Ints] = field(default_factory=dict)  # how far behind the first round operands of later ones are
     torn: bool = False  # a loop goes over a dimension, but not piece by piece
     parts: tuple[Access | None, ...] = ()  # of a Call: those of its operands, then of its results
 
@@ -178,6 +180,8 @@ class _Trace:
         if folds(loop) and rounds:
             self.steps_folded(block, loop, lanes, counts)
             return
+        if merges_blocks(loop) and counts.min() > 0 and rounds > 1 and self.steps_of_blocks(block, loop, lanes, counts):
+            return
         if even and _multiplies(loop) and rounds:
             self.steps_swept(block, loop, lanes, rounds)
             return
@@ -227,6 +231,25 @@ class _Trace:
         if side is not block:
             block.steps.append(Chosen(where, side, Block(block.place, block.ranks[~where], block.tiles[~where])))
 
+    def steps_of_blocks(self, block: Block, loop: For, lanes: Lanes, counts: Ints) -> bool:
+        """A loop over blocks as one round, if it goes over them one behind the other."""
+        sweep = Blocks(loop, lanes, counts)
+        boxes = {one.result: sweep.boxes(one) for one in loop.body if isinstance(one, Load)}
+        if None in boxes.values():
+            return False
+        before = len(block.steps)
+        self.steps(block, loop.body, lanes.having(**{loop.variable: 0}).with_let(loop.let, {}))
+        for one in block.steps[before:]:
+            assert isinstance(one, Done)
+            if isinstance(one.step, Load) and (box := boxes[one.step.result]) is not None:
+                (start, extent), one.pieces = box
+                access = one.reads[0]
+                access = self._box(access.buffer, access.at, start, extent, access.version)
+                one.reads, one.parts = (access,), (split(access, self.schedule.num_ranks),)
+            elif isinstance(one.step, Compute):
+                one.rounds, one.later = counts, sweep.operands(one.step)
+        return True
+
     def _sweep(self, one: Done | Chosen, by: Mapping[str, Number], variable: str, lanes: Lanes, rounds: int) -> None:
         if isinstance(one, Chosen):
             for side, where in ((one.body, one.where), (one.others, ~one.where)):
@@ -248,7 +271,7 @@ class _Trace:
             if variable not in names_in(index) | names_in(extent):
                 pieces.append(None)
                 continue
-            firsts, sizes = _rounds(index, extent, variable, lanes, rounds)
+            firsts, sizes = rounds_of(index, extent, variable, lanes, rounds)
             one.torn |= bool((firsts[1:] != firsts[:-1] + sizes[:-1]).any())
             pieces.append(Pieces(firsts - firsts[:1], sizes))
             extents[dim] = extents[dim] * 0 + sizes.sum(axis=0)
@@ -319,34 +342,6 @@ def _multiplies(loop: For) -> bool:
 
 def _names(step: If) -> frozenset[str]:
     return names_in(step.left) | names_in(step.right)
-
-
-def _rounds(start: Number, extent: Number, variable: str, lanes: Lanes, rounds: int) -> tuple[Ints, Ints]:
-    """Where each round begins and how far it gets: a row each, of one column where that is the same in all lanes but for where
-    the first one begins."""
-    number = np.arange(rounds)
-    alone = Lanes({variable: number}, number, number)
-    only, rest = _terms_with(start, variable)
-    if names_in(extent) <= {variable} and rest is not None:
-        return alone.value(only, {})[:, None], alone.value(extent, {})[:, None]
-    rows = [lanes.having(**{variable: one}) for one in range(rounds)]
-    return np.stack([one.value(start, {}) for one in rows]), np.stack([one.value(extent, {}) for one in rows])
-
-
-def _terms_with(index: Number, variable: str) -> tuple[Number, Number | None]:
-    """`index` as a sum of what depends on `variable` alone, and of what does not; (0, None) if it is no such sum."""
-    names = names_in(index)
-    if variable not in names:
-        return 0, index
-    if names == {variable}:
-        return index, 0
-    assert isinstance(index, Index)
-    if index.op in ("+", "-"):
-        sides = [_terms_with(one, variable) for one in index.args]
-        (a, b), (c, d) = sides
-        if b is not None and d is not None:
-            return (a + c, b + d) if index.op == "+" else (a - c, b - d)
-    return 0, None
 
 
 def _alike(source: Access, target: Access) -> tuple[Access, Access]:

@@ -147,7 +147,8 @@ class Folds:
     ) -> tuple[Held, ...]:
         """Of the own elements that the function is given, if it is told how many come before them."""
         fold, block = of.fold, of.fold.block
-        tile = made_of_user(self.values, node, block, done.operands, held, ranks)
+        operands = _of_all_rounds(fold, done, held) if done.rounds is not None else done.operands
+        tile = made_of_user(self.values, node, block, operands, held, ranks)
         given = dict(zip(block.parameters, done.operands, strict=True))
         before, every = self._counted(of, ranks)
         for one, wanted in ((f"first_{fold.over}", before), (f"all_{fold.over}", every)):
@@ -268,6 +269,33 @@ class Folds:
                 raise Mismatch(f"it is {node.output.name} of another rank", wrong)
         term = self.values.term(node)
         return replace(rows, term=term, owner=ranks, start=(start,), offset=None, shape=None)
+
+
+def _of_all_rounds(fold: UserFold, done: Done, held: Mapping[str, Held]) -> tuple[str | float | Ints, ...]:
+    """Operands of a function as if it made one block of all blocks of a loop: that follow each other along the axis, in what it
+    is given as in what it is told. Raises Mismatch."""
+    block, over, operands = fold.block, fold.over, list(done.operands)
+    place = {name: number for number, name in enumerate(block.parameters)}
+    width = f"TILE_{over.upper()}"
+    if over not in place or width not in place:
+        raise Mismatch(f"its rounds take one block along {over}")
+    assert done.rounds is not None, "a loop goes over blocks"
+    going = np.arange(int(done.rounds.max()))[:, None] < done.rounds
+    behind = np.arange(len(going))[:, None] * column(operands[place[width]], done.rounds)
+    if set(done.later) != {place[over]}:
+        raise Mismatch(f"its rounds differ in more than the first element along {over}")
+    if (wrong := (going & (done.later[place[over]] != behind)).any(axis=0)).any():
+        raise Mismatch(f"blocks do not follow each other along {over}", wrong)
+    for tensor, index in block.reads:
+        tile = held.get(str(operands[place[tensor]]))
+        pieces = tile.pieces if isinstance(tile, Tile) else ()
+        for one, axis in zip(pieces or (None,) * len(index), index, strict=True):
+            if (one is not None) != (axis == over):
+                raise Mismatch(f"its rounds go over another axis of {tensor} than {over}")
+            if one is not None and (wrong := (going & (one.start != behind)).any(axis=0)).any():
+                raise Mismatch(f"blocks of {tensor} do not follow each other along {over}", wrong)
+    operands[place[width]] = column(operands[place[width]], done.rounds) * done.rounds
+    return tuple(operands)
 
 
 def _states_in(values: Values) -> Iterator[tuple[BoundNode, StatesOf]]:
