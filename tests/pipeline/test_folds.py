@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 
@@ -21,7 +22,7 @@ from tilelink.compiled.check import check_compiled
 from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule, TileLinkError
 from tilelink.ir.calls import StateMerge
-from tilelink.ir.schedule import Schedule
+from tilelink.ir.schedule import Schedule, _types
 from tilelink.planner.pins import checked_pins
 from tilelink.planner.plan import plan_with
 from tilelink.proof.verify import verify
@@ -170,3 +171,17 @@ def test_pins_say_what_is_wrong_with_them() -> None:
         with pytest.raises(TileLinkError) as caught:
             spec.plan_for(topology, {"M": 40, "N": 200}, "bf16", pins)
         assert says in str(caught.value)
+
+
+def test_nodes_that_are_written_as_text_have_names_of_their_own() -> None:
+    found = {one for one in _types() if dataclasses.is_dataclass(one)}
+    assert len({one.__name__ for one in found}) == len(found)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("kind", ["losses", "norms", "sums"])
+def test_a_schedule_comes_back_from_its_json(kind: str) -> None:
+    plan = spec_of(kind, "all").plan_for(topologies.load("laptop-mesh", 2), {"M": 12, "N": 80}, "bf16", {})
+    again = Schedule.from_json(plan.to_json())
+    assert again == plan
+    assert lowering.emit(again) == lowering.emit(plan)

@@ -22,7 +22,7 @@ from tilelink.elaborate.positions import TILE
 from tilelink.elaborate.states import STATE, States
 from tilelink.ir.calls import StateMerge
 from tilelink.ir.enums import Protocol
-from tilelink.ir.ops.user_fold import Finish, UserFold
+from tilelink.ir.ops.user_fold import FoldResult, UserFold
 from tilelink.ir.schedule import Schedule
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Buffer, Memory, Region, Table
@@ -190,7 +190,7 @@ class Folds:
         """Each result of a whole state."""
         elements = self.launch.how.tokens * self.ranks
         for name, number in ((self.launch.out, self.fold.number), *self.launch.how.others):
-            finish: Finish = self.fold.finishes[number]
+            finish: FoldResult = self.fold.finishes[number]
             given: dict[str, str | float | Index] = {part: part for part in self.parts}
             given |= {f"all_{self.fold.over}": elements}
             operands = tuple(given[one] for one in finish.parameters)

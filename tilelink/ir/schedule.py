@@ -16,10 +16,11 @@ from tilelink.ir import calls, choices, collective, enums, movers, nodes, order,
 from tilelink.ir.calls import PacketCollective
 from tilelink.ir.choices import NONE, Choices, LibraryCompute
 from tilelink.ir.nodes import BeforeKernel, Buffer, CopyProgram, Exchange, Finish, Kernel, Launch, Machine, named
+from tilelink.ir.ops import user_fold
 from tilelink.ir.serialize import decode, to_json
 from tilelink.ir.spec import BoundSpec
 
-_MODULES = (calls, choices, collective, enums, movers, nodes, order, placement, routed, spec, steps, user_op)
+_MODULES = (calls, choices, collective, enums, movers, nodes, order, placement, routed, spec, steps, user_fold, user_op)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ import sympy
 
 from tilelink.errors import BadUserOp
 from tilelink.ir.location import here
-from tilelink.ir.ops.user_fold import Finish, UserFold
+from tilelink.ir.ops.user_fold import FoldResult, UserFold
 from tilelink.ir.ops.user_op import UserOp
 from tilelink.ir.tensor import Tensor, record
 from tilelink.ir.user_op import access_maps, check_parameters, jit_name, jit_parameters
@@ -109,7 +109,7 @@ def _jit(name: str, word: str, function: object) -> str:
     return jit_name(function, _DECORATOR)
 
 
-def _finish(name: str, word: str, function: object, parts: tuple[str, ...], over: str) -> Finish:
+def _finish(name: str, word: str, function: object, parts: tuple[str, ...], over: str) -> FoldResult:
     """What makes a result, called `word` if there are several."""
     if function is None:
         if len(parts) > 1:
@@ -117,14 +117,14 @@ def _finish(name: str, word: str, function: object, parts: tuple[str, ...], over
             raise BadUserOp(
                 here(), name=name, reason=reason, legal="Legal: finish=, which makes the result of a state."
             )
-        return Finish(word or name, "", parts)
+        return FoldResult(word or name, "", parts)
     found = _jit(name, "finish", function)
     legal = (*parts, f"all_{over}")
     unknown = [one for one in jit_parameters(function) if one not in legal]
     if unknown or not jit_parameters(function) or (word and not word.isidentifier()):
         reason = f"{found} has the parameters ({', '.join(jit_parameters(function))})"
         raise BadUserOp(here(), name=name, reason=reason, legal=f"Legal parameters: {', '.join(legal)}.")
-    return Finish(word or name, found, jit_parameters(function))
+    return FoldResult(word or name, found, jit_parameters(function))
 
 
 def _check_returns(name: str, text: str, counts: Mapping[str, int]) -> None:

@@ -14,7 +14,7 @@ from tilelink.ir.value import Value
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FoldResult:
     """What makes result `name` of a whole state: a function with `parameters`, or the only part of the state itself."""
 
     name: str
@@ -35,7 +35,7 @@ class UserFold(Op):
     over: str
     parts: tuple[tuple[str, float], ...]
     merge: str
-    finishes: tuple[Finish, ...]
+    finishes: tuple[FoldResult, ...]
     number: int = 0
 
     @property
@@ -48,7 +48,7 @@ class UserFold(Op):
         return self.block.writes[0]
 
     @property
-    def finish(self) -> Finish:
+    def finish(self) -> FoldResult:
         return self.finishes[self.number]
 
     def dtype(self, operands: Sequence[Value], location: Location) -> str:
