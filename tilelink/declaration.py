@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from tilelink.errors import IllegalTune, NoLegalSchedule, NotCompiled, PinsNotAMapping
+from tilelink.errors import IllegalTune, NoLegalSchedule, NotCompiled, NotOnThisMachine, PinsNotAMapping
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import TileGraph
 from tilelink.ir.location import here
@@ -42,6 +42,8 @@ def plan_bound(
             return Plan.of(plan(bound, topology, pins, log))
         return _planned(bound, topology, tuple(pins.items()))
     except NoLegalSchedule as error:
+        if not pins:
+            raise NotOnThisMachine(**error.facts) from None
         said = ", ".join(f"{name}={value}" for name, value in pins.items())
         facts = {**error.facts, "pins": said, "legal": legal_beside(bound, topology, pins)}
         raise NoLegalSchedule(**facts) from None

@@ -340,6 +340,15 @@ class NoLegalSchedule(TileLinkError):
     )
 
 
+class NotOnThisMachine(NoLegalSchedule):
+    """The same without any pins."""
+
+    template = (
+        "no schedule of {function!r} is legal on {topology} with {num_ranks} ranks: {reason}.\n"
+        "Plan it for another machine; `tilelink topo list` has those that are known.{legal}"
+    )
+
+
 class BadUserOp(TileLinkError):
     template = "tile op {name!r}: {reason}.\n{legal}"
 

@@ -14,13 +14,14 @@ import triton.language as tl
 import lowering
 import tilelink
 import topologies
+from tests.pipeline import decode_specs
 from tests.pipeline.checked_calls import checked_calls
-from tests.pipeline.fold_specs import Drawn, by_definition, cross_entropy, drawn, m, n, rms, spec_of
+from tests.pipeline.fold_specs import Drawn, by_definition, cross_entropy, drawn, m, n, rms, row_sum, spec_of
 from tilelink import Shard, Tensor, all_reduce, dims, reduce_scatter
 from tilelink.adversary.small import small_form
 from tilelink.compiled.check import check_compiled
 from tilelink.declaration import Overlap
-from tilelink.errors import IllegalPin, NoLegalSchedule, TileLinkError
+from tilelink.errors import IllegalPin, NoLegalSchedule, NotOnThisMachine, TileLinkError
 from tilelink.ir.calls import StateMerge
 from tilelink.ir.schedule import Schedule, _types
 from tilelink.planner.pins import checked_pins
@@ -185,3 +186,88 @@ def test_a_schedule_comes_back_from_its_json(kind: str) -> None:
     again = Schedule.from_json(plan.to_json())
     assert again == plan
     assert lowering.emit(again) == lowering.emit(plan)
+
+
+@tilelink.overlap
+def of_gathered_rows(x: Tensor(M, N, placement=Shard(0))):
+    return row_sum(tilelink.all_gather(x, dim=0))
+
+
+@tilelink.overlap
+def of_gathered_columns(x: Tensor(M, N, placement=Shard(1))):
+    return row_sum(tilelink.all_gather(x, dim=1))
+
+
+@tilelink.overlap
+def of_a_sum(x: Tensor(M, K, placement=Shard(1)), w: Tensor(K, N, placement=Shard(0))):
+    return rms(all_reduce(x @ w))
+
+
+@tilelink.overlap
+def of_own_rows_of_a_sum(x: Tensor(M, K, placement=Shard(1)), w: Tensor(K, N, placement=Shard(0))):
+    return rms(reduce_scatter(x @ w, dim=0))
+
+
+@tilelink.overlap
+def of_own_columns_of_a_sum(x: Tensor(M, K, placement=Shard(1)), w: Tensor(K, N, placement=Shard(0))):
+    return all_reduce(rms(reduce_scatter(x @ w, dim=1)))
+
+
+@tilelink.overlap
+def gathered_again(x: Tensor(M, N, placement=Shard(1))):
+    return tilelink.all_gather(reduce_scatter(row_sum(x), dim=0), dim=0)
+
+
+@tilelink.overlap
+def of_the_rank_before(x: Tensor(M, N, placement=Shard(0))):
+    return row_sum(tilelink.send_recv(x))
+
+
+@tilelink.overlap
+def of_slices(x: Tensor(M, K, placement=Shard(1)), w: Tensor(K, N, placement=Shard(0))):
+    gate, up = reduce_scatter(x @ w, dim=0).chunk(2, dim=1)
+    return rms(gate), row_sum(up)
+
+
+@tilelink.overlap
+def beside_other_folds(x: Tensor(M, N, placement=Shard(1))):
+    return all_reduce(row_sum(x)), all_reduce(rms(x)), x * 2.0
+
+
+@tilelink.overlap
+def of_elements_and_behind_them(x: Tensor(M, N, placement=Shard(1))):
+    return all_reduce(row_sum(tilelink.silu(x))) * 0.5 + 1.0
+
+
+_SPECS: list[Overlap] = [
+    *(of_gathered_rows, of_gathered_columns, of_a_sum, of_own_rows_of_a_sum, of_own_columns_of_a_sum, gathered_again),
+    *(of_the_rank_before, of_slices, beside_other_folds, of_elements_and_behind_them),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("spec", _SPECS, ids=lambda spec: spec.spec.name)
+def test_it_goes_with_other_operations(spec: Overlap, ranks: int) -> None:
+    sizes = {
+        name: size
+        for name, size in {"M": 8 * ranks, "N": 24 * ranks, "K": 16 * ranks}.items()
+        if name in spec.spec.symbols()
+    }
+    for machine in ("h100-nvswitch", "mi300x-full-mesh", "laptop-mesh"):
+        schedule = spec.plan_for(topologies.load(machine, ranks), sizes, "bf16", {})
+        assert verify(schedule).proved
+        assert run_emulated(schedule, lowering.emit(schedule), calls=2, seed=ranks).equal
+
+
+@pytest.mark.parametrize(
+    "spec", [spec_of("sums", "all"), decode_specs.spec_of("heads", decode_specs.How())], ids=["fold", "decode"]
+)
+def test_states_do_not_travel_where_programs_cannot_store_at_peers(spec: Overlap) -> None:
+    sizes = {"M": 4, "N": 64, "B": 3, "S": 132, "Q": 8, "G": 2, "D": 16}
+    machine = topologies.load("l20-pcie", 2)
+    with pytest.raises(NotOnThisMachine, match="the links of l20-pcie carry none") as caught:
+        spec.plan_for(machine, {name: size for name, size in sizes.items() if name in spec.spec.symbols()}, "bf16", {})
+    assert "Plan it for another machine" in str(caught.value) and "pin" not in str(caught.value)
+    alone = spec_of("sums", "whole").plan_for(machine, {"M": 4, "N": 64}, "bf16", {})
+    assert run_emulated(alone, lowering.emit(alone)).equal

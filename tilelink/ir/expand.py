@@ -290,12 +290,12 @@ class _Expansion:
         return f"{source}_settled"
 
     def _needs_copy(self, out: str, dim: int) -> bool:
-        """Parts must be put together where a plain tensor is needed: an output, a pointer for a user's body, or a matrix for
-        the library."""
+        """Parts must be put together where a plain tensor is needed: an output, a pointer for a user's body, a matrix for the
+        library, or an operand of a merge, which waits for no parts."""
         if out in self.spec.outputs:
             return True
         readers = [n for n in self.spec.nodes if out in n.inputs]
-        if any(isinstance(n.operation, AllGather | ReduceScatter | AllReduce) for n in readers):
+        if any(isinstance(n.operation, AllGather | ReduceScatter | AllReduce | Merged) for n in readers):
             return True
         if dim == 1 and any(n.output.name in self.library or isinstance(n.operation, _ROUTED) for n in readers):
             return True

@@ -63,13 +63,13 @@ def _of_group(spec: BoundSpec, node: BoundNode, group: list[tuple[BoundNode, int
     if all(one is not node for one, _ in needed):
         return []
     (first, result), *others = needed
-    of_first = next(one for one in spec.nodes if one is first or one.output.name in first.inputs)
+    alone = isinstance(first.operation, UserFold)
+    of_first = first if alone else next(one for one in spec.nodes if one.output.name in first.inputs)
     fold = of_first.operation
     assert isinstance(fold, UserFold), "a reduction reads it, or it is one"
     if node is not first:
         number = next(number for one, number in others if one is node)
         return [replace(node, operation=replace(fold, number=number), inputs=(first.output.name,))]
-    alone = of_first is first
     dim = 1 if isinstance(first.operation, ReduceScatter) else None
     rows = first.output.local[0] if alone else first.output.shape[0]
     told = tuple((one.output.name, number) for one, number in others)

@@ -21,6 +21,7 @@ from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.spec import DTYPE_BYTES, BoundNode, DecodeAttention, Merged
 from tilelink.planner.folds import folding_us, merging_us, tiles_of_fold, why_no_fold_of_user
 from tilelink.planner.links import PACKET_SHARE, num_links
+from tilelink.planner.rules import peer_atomics
 from topologies.topology import Gpu, Topology
 
 SMALLEST_ROWS, _MOST_ROWS = 16, 64  # of a tile of heads, as `tl.dot` takes them
@@ -61,7 +62,7 @@ def _merges(how: Merged, dtype: str, topology: Topology, splits: int, tile: Tile
         every = [Collective(OwnKernel(), protocol, splits=many, tile=one) for one, many in dict.fromkeys(tried)]
         ways = [one for one in every if not why_no_merge(merging, one, dtype, topology)]
         timed = sorted(ways, key=lambda one: likely_us(state_merge(merging, one, topology), dtype, topology))
-        found += timed[:1] or (every[-1:] if splits or tile else [])
+        found += timed[:1] or (every[-1:] if splits or tile or not peer_atomics(topology) else [])
     return tuple(found)
 
 
@@ -110,6 +111,8 @@ def why_no_merge(merging: Merging, by: Collective, dtype: str, topology: Topolog
     """Why a merge cannot be carried out so, or nothing."""
     assert by.tile is not None, "a merge has a tile"
     how = merging.operation
+    if not how.alone and not peer_atomics(topology):
+        return f"{merging.name}: {by.why_not_without_atomics}; the links of {topology.name} carry none"
     if isinstance(how.how, UserFold):
         return why_no_fold_of_user(merging.name, how, by, topology.gpu, topology.num_ranks)
     if not how.keys and by.splits > 1:
