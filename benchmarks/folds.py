@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 import lowering
 import topologies
-from benchmarks.logarithms import changed_late
+from benchmarks.logarithms import changed_late, once_us
 from tests.pipeline.fold_specs import HOWS, KINDS, spec_of
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.errors import IllegalPin, NoLegalSchedule
@@ -164,20 +164,7 @@ def captured(op: Callable[..., Any], sets: list[Tensors], calls: int) -> Callabl
             for number in range(calls):
                 op(*sets[number % len(sets)])
 
-    def once() -> float:
-        graph.replay()
-        torch.cuda.synchronize()
-        dist.barrier()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        us = torch.tensor([begin.elapsed_time(end) * 1e3 / calls], device="cuda")
-        dist.all_reduce(us, dist.ReduceOp.MAX)
-        return float(us)
-
-    return once
+    return lambda: once_us(graph, calls)
 
 
 def in_turns(timed: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:

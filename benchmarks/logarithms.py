@@ -72,7 +72,8 @@ def captured(op: Callable[..., Any], inputs: list[torch.Tensor]) -> torch.cuda.C
     return graph
 
 
-def once_us(graph: torch.cuda.CUDAGraph) -> float:
+def once_us(graph: torch.cuda.CUDAGraph, calls: int = _CALLS) -> float:
+    """A call of a graph of so many, of the slowest rank."""
     graph.replay()
     torch.cuda.synchronize()
     dist.barrier()
@@ -81,7 +82,7 @@ def once_us(graph: torch.cuda.CUDAGraph) -> float:
     graph.replay()
     end.record()
     torch.cuda.synchronize()
-    us = torch.tensor([begin.elapsed_time(end) * 1e3 / _CALLS], device="cuda")
+    us = torch.tensor([begin.elapsed_time(end) * 1e3 / calls], device="cuda")
     dist.all_reduce(us, dist.ReduceOp.MAX)
     return float(us)
 

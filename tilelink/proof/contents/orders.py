@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilelink.ir.ops.op import Inferred, Op
+from tilelink.ir.ops.states import Merged
+from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.spec import Route
 
 REORDERED, RETURNED, OWN_ROWS = "reordered", "returned", "own_rows"
@@ -96,3 +98,38 @@ class InBase2(_OfProof):
     @property
     def word(self) -> str:
         return "logarithms of base 2"
+
+
+@dataclass(frozen=True, slots=True)
+class StatesOf(_OfProof):
+    """States of the fold that `how` merges, wherever the result goes."""
+
+    fold: UserFold
+    how: Merged
+
+    @property
+    def word(self) -> str:
+        return f"states of {self.fold.word}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfStates(_OfProof):
+    """[n + 1, n + 1, M]: of each row a part of the state of own elements first .. end - 1."""
+
+    part: str
+
+    @property
+    def word(self) -> str:
+        return f"part {self.part} of states"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultOf(_OfProof):
+    """Result `number` of whole states, along `dim` the own part."""
+
+    number: int
+    dim: int | None
+
+    @property
+    def word(self) -> str:
+        return f"result {self.number}"

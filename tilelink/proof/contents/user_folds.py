@@ -10,15 +10,15 @@ In memory a state of a rank is an element [first, end, row] of a value that is a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from tilelink.ir.ops.op import Inferred, Op
 from tilelink.ir.ops.states import Merged
 from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.placement import Partial
 from tilelink.ir.spec import BoundNode, BoundSpec, BoundValue
+from tilelink.proof.contents.orders import PartOfStates, ResultOf, StatesOf
 from tilelink.proof.contents.tile import Full, Held, Nothing, StateOf, Term, Tile
 from tilelink.proof.contents.trace import Done
 from tilelink.proof.contents.user_ops import column, made_of_user
@@ -27,50 +27,6 @@ from tilelink.schedule.index import Ints
 from tilelink.schedule.steps import Compute
 
 AS_ROW = "as_row"
-
-
-class _OfFolds(Op):
-    """An operation of the proof, which no spec has."""
-
-    __slots__ = ()
-
-    def infer(self, operands: object, location: object) -> Inferred:
-        raise AssertionError("no spec has it")
-
-
-@dataclass(frozen=True, slots=True)
-class StatesOf(_OfFolds):
-    """States of the fold that `how` merges, wherever the result goes."""
-
-    fold: UserFold
-    how: Merged
-
-    @property
-    def word(self) -> str:
-        return f"states of {self.fold.word}"
-
-
-@dataclass(frozen=True, slots=True)
-class PartOfStates(_OfFolds):
-    """[n + 1, n + 1, M]: of each row a part of the state of own elements first .. end - 1."""
-
-    part: str
-
-    @property
-    def word(self) -> str:
-        return f"part {self.part} of states"
-
-
-@dataclass(frozen=True, slots=True)
-class ResultOf(_OfFolds):
-    """Result `number` of whole states, along `dim` the own part."""
-
-    number: int
-    dim: int | None
-
-    @property
-    def word(self) -> str:
-        return f"result {self.number}"
 
 
 def with_states_of_folds(spec: BoundSpec) -> BoundSpec:
