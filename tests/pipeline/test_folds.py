@@ -239,9 +239,38 @@ def of_elements_and_behind_them(x: Tensor(M, N, placement=Shard(1))):
     return all_reduce(row_sum(tilelink.silu(x))) * 0.5 + 1.0
 
 
+@triton.jit
+def largest(best, other):
+    return tl.maximum(best, other)
+
+
+def _largest(part: str):
+    """Folds that merge by one function, and call their parts otherwise."""
+
+    @tilelink.fold(
+        reads={"x": (m, n)}, over=n, state={part: float("-inf")}, merge=largest, reference=lambda x: x.amax(1)
+    )
+    @triton.jit
+    def of_rows(x, m, n, num_m, num_n, TILE_M: tl.constexpr, TILE_N: tl.constexpr):
+        row, col = m + tl.arange(0, TILE_M), n + tl.arange(0, TILE_N)
+        there = (row < num_m)[:, None] & (col < num_n)[None, :]
+        at = row[:, None] * num_n + col[None, :]
+        return tl.max(tl.load(x + at, mask=there, other=float("-inf")).to(tl.float32), axis=1)
+
+    return of_rows
+
+
+_first, _second = _largest("best"), _largest("peak")
+
+
+@tilelink.overlap
+def by_one_merge(x: Tensor(M, N, placement=Shard(1)), y: Tensor(M, N, placement=Shard(1))):
+    return all_reduce(_first(x)), all_reduce(_second(y)), all_reduce(_second(x))
+
+
 _SPECS: list[Overlap] = [
     *(of_gathered_rows, of_gathered_columns, of_a_sum, of_own_rows_of_a_sum, of_own_columns_of_a_sum, gathered_again),
-    *(of_the_rank_before, of_slices, beside_other_folds, of_elements_and_behind_them),
+    *(of_the_rank_before, of_slices, beside_other_folds, of_elements_and_behind_them, by_one_merge),
 ]
 
 

@@ -64,7 +64,7 @@ class Folds:
         self.nodes = {node.output.name: (node, one) for node, one in _states_in(values)}
         every = [one.fold for _, one in self.nodes.values()]
         self.blocks = {fold.block.name for fold in every}
-        self.merges = {fold.merge: fold for fold in every}
+        self.merges = {fold.merge for fold in every}
         self.finishes = {one.function for fold in every for one in fold.finishes}
 
     def makes(self, op: str, operand: Held | None) -> bool:
@@ -74,7 +74,10 @@ class Folds:
     def made(self, done: Done, step: Compute, held: Mapping[str, Held], ranks: Ints) -> tuple[Held, ...]:
         """Of each result. Raises Mismatch."""
         if step.op in self.blocks:
-            return self._block(step, done, held, ranks)
+            found = self._block(step, done, held, ranks)
+            if len(found) != len(step.results):
+                raise Mismatch(f"a state has {len(found)} parts")
+            return found
         named = [one for one in done.operands if isinstance(one, str)]
         tiles = [held.get(one, Nothing(f"{one} is no tile")) for one in named]
         for one in tiles:
@@ -82,15 +85,21 @@ class Folds:
                 return (one,) * len(step.results)
         states = [self._loaded(one) for one in tiles]
         if step.op in self.merges:
-            return self._merged(self.merges[step.op], states)
+            return self._merged(step.op, states)
         if step.op == AS_ROW:
             return (states[0],)
         return (self._finished(step, done, states, ranks),)
 
     def _block(self, step: Compute, done: Done, held: Mapping[str, Held], ranks: Ints) -> tuple[Held, ...]:
-        """The state of a block. Raises Mismatch."""
+        """The state of a block; where several folds have the function, of the one whose parts the results are called like. Raises
+        Mismatch."""
         reasons = list[Mismatch]()
-        for name, (node, of) in self.nodes.items():
+
+        def other(named: tuple[str, tuple[BoundNode, StatesOf]]) -> bool:
+            parts = [part for part, _ in named[1][1].fold.parts]
+            return not all(one.endswith(part) for one, part in zip(step.results, parts, strict=False))
+
+        for name, (node, of) in sorted(self.nodes.items(), key=other):
             if of.fold.block.name == step.op:
                 try:
                     return self._of_block(name, node, of, done, held, ranks)
@@ -145,15 +154,21 @@ class Folds:
         term = Term(self.values.first[part_of(state.out, state.part)])
         return Tile(term, (2,), ranks, start, extent, skip, rows.known)
 
-    def _merged(self, fold: UserFold, states: Sequence[Held]) -> tuple[Held, ...]:
+    def _merged(self, op: str, states: Sequence[Held]) -> tuple[Held, ...]:
+        """Of two states of the fold that one of them is of. Raises Mismatch."""
+        of = next((one.out for one in states if isinstance(one, StateOf)), None)
+        if of is None:
+            raise Mismatch("it merges no states")
+        fold = self.nodes[of][1].fold
+        if fold.merge != op:
+            raise Mismatch(f"states of {fold.word} are merged by {fold.merge}")
         count = len(fold.parts)
         if len(states) != 2 * count:
             raise Mismatch(f"{fold.merge} merges two states of {count} parts")
         one, other = self._whole(fold, states[:count]), self._whole(fold, states[count:])
         if one is None or other is None:
             found = one or other
-            if found is None:
-                raise Mismatch("it merges two states of nothing")
+            assert found is not None, "one of them is of a fold"
             return tuple(replace(found, part=part) for part, _ in fold.parts)
         if one.out != other.out:
             raise Mismatch("it merges states of different folds")
