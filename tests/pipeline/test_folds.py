@@ -48,7 +48,7 @@ def scheduled(rng: random.Random, found: Drawn) -> Schedule:
         return plan_with(spec, machine, {})
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("seed", range(160))
 def test_a_random_fold_computes_what_the_definition_says(seed: int) -> None:
     rng = random.Random(9000 + seed)
@@ -83,7 +83,7 @@ _HOWS: dict[str, tuple[Callable[[Tensor, Tensor], tuple[Tensor, ...]], int]] = {
 }
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("how", _HOWS)
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_results_that_are_reduced_alike_are_made_at_once(how: str, ranks: int) -> None:

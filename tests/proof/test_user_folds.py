@@ -100,7 +100,7 @@ BUGS: dict[str, Change] = {
 }  # fmt: skip
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_wrong_fold_is_refuted(bug: str) -> None:
     assert refuted(scheduled("losses", "all"), BUGS[bug])
