@@ -118,6 +118,8 @@ class Body(ABC):
         made, first = self.made(phase), self.made(role.phases[0])
         if phase.first != 0 and made and made != first:  # another loop in the same programs
             return self.spell.number(f"{made}_end", end, f"positions up to the last tile of {made}")
+        if first and made not in ("", first):  # one that begins anew
+            return self.spell.number(f"{made}_tiles", end, f"positions of {made}")
         return self.spell.number(f"{role.name}_tiles", end, f"positions of {role.name}")
 
     @staticmethod

@@ -237,8 +237,9 @@ class Names:
             case ComputeRole():
                 return self._role(node)
             case StateMerge():
-                named = (self.size(f"{node.out}_{what}", value, title) for what, value, title in of_merge(node))
-                return node.with_numbers(*named)
+                made = of_merge(node, int(self.planned.num_ranks))
+                numbers = {what: self.size(f"{node.out}_{name}", value, title) for what, name, value, title in made}
+                return node.with_numbers(**numbers)
         return node
 
     def _operand(self, operand: ir.Operand) -> ir.Operand:

@@ -35,18 +35,21 @@ SPLIT, HEAD, SEQUENCE, KEYS_HEAD = (Index(name) for name in ("split", "head", "s
 _STATE = ("top", "weight", "total")
 
 
-def of_merge(launch: StateMerge) -> Iterator[tuple[str, int, str]]:
-    """(name, number, title) of what a merge is made of."""
+def of_merge(launch: StateMerge, ranks: int) -> Iterator[tuple[str, str, int, str]]:
+    """(what, name, number, title) of what a merge is made of."""
     out = launch.out
     if isinstance(launch.how.how, UserFold):
-        yield "SPLITS", launch.splits, f"programs that share the own elements of a row of {out}"
-        yield "BLOCK", launch.block, "elements of a row that are taken at once"
-        yield "ELEMENTS", launch.how.tokens, "elements of a row on a rank"
-        yield "TILE_ROWS", launch.rows, "rows that a program folds at once"
+        yield "splits", "SPLITS", launch.splits, f"programs that share the own elements of a row of {out}"
+        yield "block", "BLOCK", launch.block, "elements of a row that are taken at once"
+        yield "tokens", "ELEMENTS", launch.how.tokens, "elements of a row on a rank"
+        yield "rows", "TILE_ROWS", launch.rows, "rows that a program folds at once"
+        if launch.splits > 1 or not launch.how.alone:
+            rows, _ = launch.merged_tile(1 if launch.how.alone else ranks, "fp32")
+            yield "merged", "MERGED_ROWS", rows, "rows that a program merges at once"
         return
-    yield "SPLITS", launch.splits, f"programs that share the own tokens of a sequence of {out}"
-    yield "BLOCK", launch.block, "tokens that are taken at once"
-    yield "TOKENS", launch.how.tokens, "tokens of a sequence on a rank, at most"
+    yield "splits", "SPLITS", launch.splits, f"programs that share the own tokens of a sequence of {out}"
+    yield "block", "BLOCK", launch.block, "tokens that are taken at once"
+    yield "tokens", "TOKENS", launch.how.tokens, "tokens of a sequence on a rank, at most"
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ class StateMerge:
 
     Keys and values: a state is of the `rows` heads of a tile, which share keys, and of one of `splits` shares of the own tokens,
     `block` of which are taken at once. States that are given have one split, and tiles of `rows` of their heads.
+    `merged`: rows of the result of a fold that a program merges at once, if the number has a name.
     """
 
     out: str
@@ -92,16 +93,16 @@ class StateMerge:
     warps: int
     stages: int
     per_sm: int
+    merged: int = 0
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Sequences, heads, elements of a head."""
         return self.how.shape
 
-    def with_numbers(self, splits: int, block: int, tokens: int, *rows: int) -> StateMerge:
-        """The same in numbers that know their names."""
-        how = replace(self.how, tokens=tokens)
-        return replace(self, splits=splits, block=block, rows=rows[0] if rows else self.rows, how=how)
+    def with_numbers(self, tokens: int, **numbers: int) -> StateMerge:
+        """The same in numbers that know their names, of fields and of the tokens of a rank."""
+        return replace(self, how=replace(self.how, tokens=tokens), **numbers)  # type: ignore[arg-type]  # all are numbers
 
     @property
     def shared(self) -> int:
@@ -131,7 +132,7 @@ class StateMerge:
         wanted = max(least, min(_MOST_MERGED // states, sequences * heads * width // self.programs))
         elements = 1 << (wanted - 1).bit_length()
         if isinstance(self.how.how, UserFold):
-            return min(elements, 1 << (heads - 1).bit_length()), 1
+            return self.merged or min(elements, 1 << (heads - 1).bit_length()), 1
         if self.how.flat:  # rows are sequences
             return 1, min(elements, width)
         return (1, elements) if elements <= width else (gcd(heads, elements // width), width)
