@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +15,7 @@ import triton.language as tl
 import lowering
 import tilelink
 import topologies
+from lowering.entry import _CHECKS
 from tests.pipeline import decode_specs
 from tests.pipeline.checked_calls import checked_calls
 from tests.pipeline.fold_specs import Drawn, by_definition, cross_entropy, drawn, m, n, rms, row_sum, spec_of
@@ -24,6 +26,7 @@ from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule, NotOnThisMachine, TileLinkError
 from tilelink.ir.calls import StateMerge
 from tilelink.ir.schedule import Schedule, _types
+from tilelink.ir.trace import safe_name
 from tilelink.planner.pins import checked_pins
 from tilelink.planner.plan import plan_with
 from tilelink.proof.verify import verify
@@ -300,3 +303,9 @@ def test_states_do_not_travel_where_programs_cannot_store_at_peers(spec: Overlap
     assert "Plan it for another machine" in str(caught.value) and "pin" not in str(caught.value)
     alone = spec_of("sums", "whole").plan_for(machine, {"M": 4, "N": 64}, "bf16", {})
     assert run_emulated(alone, lowering.emit(alone)).equal
+
+
+def test_kinds_of_inputs_in_a_self_check_are_no_names_of_values() -> None:
+    kinds = re.findall(r"if name in ([A-Z]+):", _CHECKS)
+    assert "ELEMENTS" in kinds
+    assert all(safe_name(one) != one for one in kinds)

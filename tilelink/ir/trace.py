@@ -169,7 +169,7 @@ _RESERVED_TEXT = """
     rank main self name tensor peer step chunk rows slot part left stream streams torch triton tl dist os sys json time
     item use argparse contextlib epoch counts signals signal_peers fabric last call program tile tiles done source target op
     rank_inputs reference Near Comparison list zip attention_of decoded merged_states combined grouped dispatched routing_of
-    EXPERTS LENGTHS PAGES LOGS
+    EXPERTS LENGTHS PAGES LOGS ELEMENTS
 """
 _RESERVED_WORDS = frozenset(_RESERVED_TEXT.split())
 _RESERVED_ENDS = (

@@ -157,22 +157,32 @@ def _given_rows(how: Merged, most: int, ranks: int) -> int:
 def states_us(launch: StateMerge, dtype: str, topology: Topology) -> float:
     """What a merge takes, with its launch, where all sequences have all tokens: keys and values from memory, and packets."""
     gpu, how, ranks = topology.gpu, launch.how, topology.num_ranks
-    sequences, heads, width = launch.shape
-    if isinstance(how.how, UserFold):
-        us, bytes_of = folding_us(launch, gpu, _rate(gpu)), _STATE_BYTES
-    elif how.keys:
-        us, bytes_of = _rounds_us(launch, dtype, gpu), _STATE_BYTES
-    else:
-        us, bytes_of = sequences * heads * width * DTYPE_BYTES[dtype] / _rate(gpu), DTYPE_BYTES[dtype]
+    us = gpu.kernel_launch_us + _LOADS_US + _own_us(launch, dtype, gpu)
+    one_by_one = merging_us(launch, ranks) if isinstance(how.how, UserFold) else 0.0
     if how.alone:  # programs of a rank exchange states, if there are several
-        return gpu.kernel_launch_us + _LOADS_US + us + (merging_us(launch, ranks) + _MERGE_US) * (launch.splits > 1)
-    packets = launch.splits * sequences * heads * (width * bytes_of / launch.protocol.data_bytes + 1)
-    if isinstance(how.how, UserFold):
-        us, packets = us + merging_us(launch, ranks), launch.splits * heads * len(how.how.parts)
-    sent = packets * PACKET_BYTES * (ranks - 1) / (1 if how.dim is None else ranks)
+        return us + (one_by_one + _MERGE_US) * (launch.splits > 1)
+    sent = _packets(launch, dtype) * PACKET_BYTES * (ranks - 1) / (1 if how.dim is None else ranks)
     link = PACKET_SHARE * topology.slowest_link_gb_per_s * num_links(topology) * 1e3
     there = max(level.signal_us for level in topology.levels)
-    return gpu.kernel_launch_us + _LOADS_US + us + sent / link + there + _MERGE_US
+    return us + one_by_one + sent / link + there + _MERGE_US
+
+
+def _own_us(launch: StateMerge, dtype: str, gpu: Gpu) -> float:
+    """To make the states of a rank, or to load those that are given."""
+    if isinstance(launch.how.how, UserFold):
+        return folding_us(launch, gpu, _rate(gpu))
+    return (
+        _rounds_us(launch, dtype, gpu) if launch.how.keys else math.prod(launch.shape) * DTYPE_BYTES[dtype] / _rate(gpu)
+    )
+
+
+def _packets(launch: StateMerge, dtype: str) -> float:
+    """Of the states of a rank: of a mean and its logarithm, or of each part."""
+    sequences, heads, width = launch.shape
+    if isinstance(launch.how.how, UserFold):
+        return launch.splits * heads * len(launch.how.how.parts)
+    bytes_of = _STATE_BYTES if launch.how.keys else DTYPE_BYTES[dtype]
+    return launch.splits * sequences * heads * (width * bytes_of / launch.protocol.data_bytes + 1)
 
 
 def likely_us(launch: StateMerge, dtype: str, topology: Topology) -> float:
