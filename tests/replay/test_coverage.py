@@ -15,6 +15,7 @@ NEVER = {
     "PacketCollective.protocol=SIMPLE": "packets have another protocol",
     "SumPackets.protocol=SIMPLE": "as above",
     "StateMerge.protocol=SIMPLE": "as above",
+    "StateMerge.merged given": "numbers have names where text is made, behind the schedule",
     "Exchange.kind=REDUCE": "a relation of the library, which is no exchange",
     "Notify.place=HERE": "what is raised is at a peer",
     "Notify.place=OWN": "as above",
