@@ -146,7 +146,7 @@ def _local(node: BoundNode, operands: Sequence[str], split: str) -> str:
             return f"Near.map(lambda {', '.join(names)}: {computed}, {listed})"
         case Attention(causal, window, soft_cap, scale, zigzag):
             how = f"causal={causal}, window={window}, soft_cap={soft_cap}, scale={scale}"
-            how += ", zigzag=NUM_RANKS" if zigzag else ""
+            how += (", zigzag=NUM_RANKS" if zigzag else "") + split
             return f"attention_of({listed}, {TORCH[node.output.dtype]}, {how})"
         case LogWeights(Attention(causal, window, soft_cap, scale, zigzag), base2):
             how = f"causal={causal}, window={window}, soft_cap={soft_cap}, scale={scale}, base2={base2}"

@@ -26,6 +26,29 @@ class LibraryCalls:
         with self._current():
             torch.mm(a, b, out=out)
 
+    def attention(
+        self,
+        out: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        sequences: int,
+        width: int,
+        scale: float,
+        first: int = -1,
+    ) -> None:
+        """Queries [sequences * S, Q * width] over keys and values [sequences * T, G * width]. `first`: query i sees keys up to
+        first + i. Keys before the own ones are a piece without a mask, and the means of both are merged by their weights."""
+        with self._current():
+            q, k, v = (x.view(sequences, x.shape[0] // sequences, -1, width).transpose(1, 2) for x in (q, k, v))
+            out = out.view(sequences, -1, q.shape[1], width).transpose(1, 2)
+            own = slice(max(first, 0), None if first < 0 else first + q.shape[2])
+            mean, weight = attend(q, k[:, :, own], v[:, :, own], scale, first >= 0)
+            if first > 0:
+                before, others = attend(q, k[:, :, :first], v[:, :, :first], scale, False)
+                torch.lerp(mean, before, torch.sigmoid(others - weight).to(mean.dtype), out=mean)
+            out.copy_(mean)
+
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         with self._current():
             dist.all_gather_into_tensor(out, x, group=self.fabric.group)
@@ -37,3 +60,9 @@ class LibraryCalls:
     def all_reduce(self, x: torch.Tensor) -> None:
         with self._current():
             dist.all_reduce(x, group=self.fabric.group)
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool) -> tuple[Any, Any]:
+    """Means of values [B, Q, S, D], and the logarithms [B, Q, S, 1] of their sums of weights, by cuDNN."""
+    found = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal, scale=scale)
+    return found[0], found[1].reshape(*q.shape[:3], 1)

@@ -18,12 +18,26 @@ from tilelink.schedule.index import Index, Number, names_in, rank, replaced, tab
 from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.printing import in_a_line, region_text
 from tilelink.schedule.roles import CopyEngine, Launch, Phase, Role, Who
-from tilelink.schedule.steps import Call, Compute, Load, Move, Notify, Order, Step, Store, Sync, Wait
+from tilelink.schedule.steps import (
+    ATTENTION,
+    CAUSAL_ATTENTION,
+    Call,
+    Compute,
+    Load,
+    Move,
+    Notify,
+    Order,
+    Step,
+    Store,
+    Sync,
+    Wait,
+)
 from tilelink.schedule.walk import indices, steps_in
 
 _PRODUCTS = ("matmul", "matmul_transposed")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
-_CALLS = (*_PRODUCTS, *COLLECTIVES)  # of streams
+_ATTENTION = (ATTENTION, CAUSAL_ATTENTION)
+_CALLS = (*_PRODUCTS, *_ATTENTION, *COLLECTIVES)  # of streams
 
 
 @dataclass(frozen=True)
@@ -194,6 +208,10 @@ class Streams(Body):
             regions = [out]
         elif step.function in COLLECTIVES:
             regions = [f"{view}{self._as_rows(one)}" for view, one in zip(regions, _all(step), strict=True)]
+        if step.function in _ATTENTION:
+            sequences, width, *first = map(self.spell, step.numbers)
+            self.out.call(f"{self.stream}.attention(", [*regions, sequences, width, str(step.scale), *first])
+            return
         turned = ".t()" if step.function == "matmul_transposed" else ""
         name = "matmul" if step.function in _PRODUCTS else step.function
         self.out.call(f"{self.stream}.{name}(", [*regions[:-1], f"{regions[-1]}{turned}"])

@@ -14,9 +14,10 @@ from tests.pipeline.features import FEATURES
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator
 from tilelink.emulator import World
-from tilelink.ir.calls import LibraryGemm
+from tilelink.ir.calls import LibraryOp
 from tilelink.ir.nodes import Kernel
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import Matmul
 from tilelink.ir.steps import MatmulBody
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
@@ -69,8 +70,8 @@ def test_products_that_are_turned_anyway_load_weights_as_they_lie() -> None:
 def swapped(schedule: Schedule) -> Iterator[Schedule]:
     """With the right operand of a matmul read the other way."""
     for index, launch in enumerate(schedule.launches):
-        if isinstance(launch, LibraryGemm):
-            other = replace(launch, right=replace(launch.right, index=launch.right.index[::-1]))
+        if isinstance(launch, LibraryOp) and isinstance(launch.how, Matmul):
+            other = replace(launch, how=Matmul(not launch.how.transposed))
         elif isinstance(launch, Kernel) and launch.compute is not None:
             body = tuple(
                 replace(x, right=replace(x.right, index=x.right.index[::-1])) if isinstance(x, MatmulBody) else x

@@ -115,13 +115,13 @@ SMALL = {"M": 256, "N": 512, "K": 128, "H": 128, "F": 512}
 @pytest.mark.parametrize(
     ("operator", "matmuls", "calls"),
     [
-        (ag_gemm, {"out"}, ["LibraryCollective", "LibraryGemm"]),
-        (gemm_rs, {"y"}, ["LibraryGemm", "LibraryCollective"]),
-        (gemm_ar, {"y"}, ["LibraryGemm", "LibraryCollective"]),
+        (ag_gemm, {"out"}, ["LibraryCollective", "LibraryOp"]),
+        (gemm_rs, {"y"}, ["LibraryOp", "LibraryCollective"]),
+        (gemm_ar, {"y"}, ["LibraryOp", "LibraryCollective"]),
         (
             mlp,
             {"gate", "up", "y"},
-            ["LibraryCollective", "LibraryGemm", "LibraryGemm", "Kernel", "LibraryGemm", "LibraryCollective"],
+            ["LibraryCollective", "LibraryOp", "LibraryOp", "Kernel", "LibraryOp", "LibraryCollective"],
         ),
     ],
     ids=["ag_gemm", "gemm_rs", "gemm_ar", "mlp"],

@@ -15,7 +15,7 @@ from tests.planner.grid import SPECS, chain, columns, gemm_ar, logits
 from tests.planner.operators import gemm_rs
 from tilelink.declaration import Overlap
 from tilelink.errors import IllegalPin, NoLegalSchedule
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective
+from tilelink.ir.calls import LibraryCollective, LibraryOp, PacketCollective
 from tilelink.ir.movers import CommSms, CopyEngine, Fused, Transfer
 from tilelink.ir.nodes import Machine
 from tilelink.ir.schedule import Schedule
@@ -100,7 +100,7 @@ def test_everything_by_the_library(operator: Overlap) -> None:
 @pytest.mark.parametrize("algorithm", ["library", "lamport", "ll"])
 def test_the_library_multiplies_before_a_gather_along_columns(algorithm: str) -> None:
     found = small(logits, "laptop-switch", 4, {"algorithm": algorithm, "compute": "library"})
-    (matmul,) = (launch for launch in found.launches if isinstance(launch, LibraryGemm))
+    (matmul,) = (launch for launch in found.launches if isinstance(launch, LibraryOp))
     (gather,) = (launch for launch in found.launches if isinstance(launch, LibraryCollective | PacketCollective))
     assert matmul.out.buffer == gather.operand
     assert run_emulated(found, lowering.emit(found), calls=2).equal

@@ -251,6 +251,7 @@ def _attention() -> Iterator[Case]:
     sizes = {"B": 1, "S": 4096, "Q": 32, "G": 8, "D": 128}
     yield _case("attention", spec, "planned", machine, sizes)
     yield _case("attention", spec, "several sequences", machine, sizes | {"B": 3, "S": 1000})
+    yield _case("attention", spec, "by library", machine, sizes, {"compute": "library", "mover": "Library()"})
     plain = {"tile": "128x128x64/8w3s", "mover": "CopyEngine()"}
     for target in (STOCK, DISTRIBUTED):
         yield _case("attention", spec, "one group of warps", machine, sizes, plain, target)

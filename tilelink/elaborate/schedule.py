@@ -18,7 +18,7 @@ from tilelink.ir import nodes
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import (
     LibraryCollective,
-    LibraryGemm,
+    LibraryOp,
     ListPlaces,
     ListRows,
     PacketCollective,
@@ -188,8 +188,8 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                 for role in movers.copies(planned, launch):
                     yield Launch(launch.stream, (role,), joins)
                     joins = ()
-            case LibraryGemm():
-                yield Launch(MAIN, (movers.library_gemm(planned, launch),))
+            case LibraryOp():
+                yield Launch(MAIN, (movers.library_op(planned, launch),))
             case SortRows():
                 yield Launch(MAIN, (routed.sort_rows(launch, int(planned.num_ranks)),))
             case ListRows():

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
 from tilelink.ir import steps as ir
-from tilelink.ir.calls import CollectiveCall, LibraryGemm
+from tilelink.ir.calls import CollectiveCall, LibraryOp
 from tilelink.ir.nodes import ComputeRole, Exchange, Kind, Publish
 from tilelink.ir.routed import Placed
 from tilelink.ir.schedule import Schedule
@@ -39,8 +39,8 @@ class Sizes:
                 self._known(("buffer", buffer.name, dim), extent)
         for launch in schedule.launches:
             match launch:
-                case LibraryGemm():
-                    self._gemm(launch)
+                case LibraryOp():
+                    self._called(launch)
                 case CollectiveCall():
                     self._alike(launch.operand, launch.out)
                 case Publish(copy_from=name) if name:
@@ -109,9 +109,9 @@ class Sizes:
             for buffer in source + target:
                 self._join(self._dim((source + target)[0], back), self._dim(buffer, back))
 
-    def _gemm(self, gemm: LibraryGemm) -> None:
+    def _called(self, launch: LibraryOp) -> None:
         first: dict[str, Key] = {}
-        for operand in (gemm.out, gemm.left, gemm.right):
+        for operand in (launch.out, *launch.operands):
             for buffer in self._there(operand.buffer, operand.own):
                 for place, name in enumerate(operand.index):
                     if name and not operand.window:

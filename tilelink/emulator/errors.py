@@ -167,6 +167,17 @@ class IllegalMatmul(EmulationError):
     )
 
 
+class IllegalAttention(EmulationError):
+    """Facts: `stream`, `rank`, `out`, `q`, `k`, `v`, `sequences`, `width`, `first`."""
+
+    template = (
+        "attention on stream {stream!r} of rank {rank} of {q} over {k} and {v} into {out}, {sequences} sequences, heads of "
+        "{width}, first key {first}: the shapes do not fit.\n"
+        "Legal: q and out are [sequences * S, Q * width], k and v are [sequences * T, G * width], Q is a multiple of G, and "
+        "first + S is T at most."
+    )
+
+
 class IllegalWorld(EmulationError):
     """Facts: `name`, `value`, `least`."""
 

@@ -11,7 +11,7 @@ from tilelink.emulator.collectives import Meetings
 from tilelink.emulator.events import Kind, Semantic, Via
 from tilelink.emulator.failing import errors_of_kernel
 from tilelink.emulator.machine import Places
-from tilelink.emulator.operations import After, Copy, Launch, Matmul, Meet, WaitAtLeast, WaitEqual, Write
+from tilelink.emulator.operations import After, Attention, Copy, Launch, Matmul, Meet, WaitAtLeast, WaitEqual, Write
 from tilelink.emulator.place import is_adapter
 from tilelink.emulator.task import Wait
 
@@ -110,8 +110,10 @@ class Execution:
                 self._tell(Kind.LOAD, Via.STREAM, word, Semantic.ACQUIRE)
             case After(name, position):
                 self._after(self._streams[stream.rank, name], position, task)
-            case Matmul():
-                self._matmul(operation, stream)
+            case Matmul(out, a, b):
+                self._library("a library matmul", (a, b), out, operation.run, stream)
+            case Attention(out, q, k, v):
+                self._library("the library's attention", (q, k, v), out, operation.run, stream)
             case Meet():
                 self._meet(operation, stream, task)
 
@@ -192,13 +194,20 @@ class Execution:
         if position:
             self._machine.acquired(task, done)
 
-    def _matmul(self, matmul: Matmul, stream: EmulatedStream) -> None:
-        self._machine.take_sm(stream.rank, "a library matmul")
+    def _library(
+        self,
+        what: str,
+        reads: Iterable[torch.Tensor],
+        out: torch.Tensor,
+        run: Callable[[], None],
+        stream: EmulatedStream,
+    ) -> None:
+        self._machine.take_sm(stream.rank, what)
         self._machine.scheduler.switch()
-        for tensor in (matmul.a, matmul.b):
+        for tensor in reads:
             self._tell(Kind.LOAD, Via.LIBRARY, tensor)
-        matmul.out.copy_(matmul.a.float() @ matmul.b.float())
-        self._tell(Kind.STORE, Via.LIBRARY, matmul.out)
+        run()
+        self._tell(Kind.STORE, Via.LIBRARY, out)
         self._machine.give_sm(stream.rank)
 
     def _meet(self, meet: Meet, stream: EmulatedStream, task: Task) -> None:

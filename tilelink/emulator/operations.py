@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from tilelink.emulator.errors import BadCollective
-
-if TYPE_CHECKING:
-    import torch
 
 
 def describe(tensor: torch.Tensor) -> str:
@@ -89,6 +88,43 @@ class Matmul:
     def __str__(self) -> str:
         return f"matmul {describe(self.a)} @ {describe(self.b)}"
 
+    def run(self) -> None:
+        """Summed in fp32, and rounded."""
+        self.out.copy_(self.a.float() @ self.b.float())
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Of queries [sequences * S, Q * width] over keys and values [sequences * T, G * width]; query i sees keys up to
+    first + i, if that is no negative number."""
+
+    out: torch.Tensor
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    sequences: int
+    width: int
+    scale: float
+    first: int
+
+    def __str__(self) -> str:
+        return f"attention of {describe(self.q)} over {describe(self.k)}"
+
+    def run(self) -> None:
+        """In fp32, rounded at the end."""
+        q, k, v = (
+            x.float().reshape(self.sequences, x.shape[0] // self.sequences, -1, self.width).transpose(1, 2)
+            for x in (self.q, self.k, self.v)
+        )
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+        scores = q @ k.transpose(2, 3) * self.scale
+        if self.first >= 0:
+            rows, cols = scores.shape[2:]
+            hidden = torch.arange(cols) > self.first + torch.arange(rows)[:, None]
+            scores = scores.masked_fill(hidden, float("-inf"))
+        found = torch.softmax(scores, dim=3) @ v
+        self.out.copy_(found.transpose(1, 2).reshape(self.out.shape))
+
 
 class CollectiveKind(Enum):
     ALL_GATHER = "all_gather"
@@ -140,7 +176,7 @@ class Meet:
         return str(self.collective)
 
 
-Operation = Launch | Copy | Write | WaitAtLeast | WaitEqual | After | Matmul | Meet
+Operation = Launch | Copy | Write | WaitAtLeast | WaitEqual | After | Matmul | Attention | Meet
 
 
 @dataclass(frozen=True, slots=True)

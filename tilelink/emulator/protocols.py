@@ -16,6 +16,7 @@ from triton.runtime.jit import JITFunction
 
 from tilelink.emulator.operations import (
     After,
+    Attention,
     Copy,
     Launch,
     Matmul,
@@ -117,6 +118,9 @@ def enqueuing(stream: str, operation: Operation, place: Place) -> Enqueuing:
             return Enqueuing(stream, "after", operation.stream, place=place)
         case Matmul():
             return Enqueuing(stream, "matmul", f"{describe(operation.a)} @ {describe(operation.b)}", place=place)
+        case Attention():
+            numbers = ("sequences", operation.sequences), ("width", operation.width), ("scale", operation.scale)
+            return Enqueuing(stream, "attention", str(operation), constants=numbers, place=place)
         case Meet():
             return Enqueuing(stream, "collective", str(operation.collective), place=place)
 

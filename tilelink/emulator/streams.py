@@ -14,9 +14,18 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as SharedDe
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tilelink.emulator.errors import ForeignStream, IllegalCopy, IllegalLaunch, IllegalMatmul, IllegalWord, UnknownWait
+from tilelink.emulator.errors import (
+    ForeignStream,
+    IllegalAttention,
+    IllegalCopy,
+    IllegalLaunch,
+    IllegalMatmul,
+    IllegalWord,
+    UnknownWait,
+)
 from tilelink.emulator.operations import (
     After,
+    Attention,
     Collective,
     CollectiveKind,
     Copy,
@@ -173,6 +182,30 @@ class EmulatedStream(StandIn):
             shown = {"out": describe(out), "a": describe(a), "b": describe(b)}
             raise IllegalMatmul(stream=self.name, rank=self.rank, **shown)
         self._enqueue(Matmul(out, a, b))
+
+    def attention(
+        self,
+        out: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        sequences: int,
+        width: int,
+        scale: float,
+        first: int = -1,
+    ) -> None:
+        """Enqueue attention of queries [sequences * S, Q * width] over keys and values [sequences * T, G * width]; `first`:
+        query i sees keys up to first + i. In fp32 and rounded; needs a free SM. Raises `IllegalAttention`."""
+        fits = out.shape == q.shape and k.shape == v.shape and all(x.dim() == 2 for x in (q, k))
+        heads = [x.shape[-1] // width for x in (q, k)]
+        whole = not (q.shape[-1] % width or k.shape[-1] % width or q.shape[0] % sequences or k.shape[0] % sequences)
+        seen = first < 0 or first + q.shape[0] // sequences <= k.shape[0] // sequences
+        if not (fits and whole and seen and heads[1] and heads[0] % heads[1] == 0):
+            shown = {name: describe(one) for name, one in (("out", out), ("q", q), ("k", k), ("v", v))}
+            raise IllegalAttention(
+                stream=self.name, rank=self.rank, sequences=sequences, width=width, first=first, **shown
+            )
+        self._enqueue(Attention(out, q, k, v, sequences, width, scale, first))
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         """Enqueue out[num_ranks * rows, ...] = all ranks' x; holds an SM while it waits for the others."""

@@ -1,4 +1,4 @@
-"""Launches that carry out an operation as a whole: matmuls and collectives by the library, small collectives by packets."""
+"""Launches that carry out an operation as a whole: by the library, or small collectives by packets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from math import gcd
 
 from tilelink.ir.dtype import DTYPE_BYTES
 from tilelink.ir.enums import WARP, Protocol
+from tilelink.ir.ops.attention import Attend
+from tilelink.ir.ops.matmul import Matmul
 from tilelink.ir.ops.states import Merged
 from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.order import RankOrder
@@ -15,25 +17,20 @@ from tilelink.ir.steps import Operand, Wait
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryGemm:
-    """`out = left @ right` by the library on the compute stream.
+class LibraryOp:
+    """`out` = what `how` makes of `operands`, by the library on the compute stream.
 
-    With `split`, one call for each (part, chunk) of that exchange, in `order`: after waiting for the chunk if the exchange
-    delivers `left`, before it is counted if the exchange takes `out`.
+    With `split`, a matmul is one call for each (part, chunk) of that exchange, in `order`: after waiting for the chunk if the
+    exchange delivers the left operand, before it is counted if the exchange takes `out`.
     """
 
     out: Operand
-    left: Operand
-    right: Operand
-    split: str  # exchange, or empty: one call
-    order: RankOrder
-    wait: Wait | None  # of the split exchange
-    counted: bool  # each (part, chunk) when it is there
-
-    @property
-    def transposed(self) -> bool:
-        """Whether `right` lies as [N, K]."""
-        return self.right.index[-1] != self.out.index[-1]
+    how: Matmul | Attend
+    operands: tuple[Operand, ...]
+    split: str = ""  # exchange, or empty: one call
+    order: RankOrder | None = None  # of the parts of that exchange
+    wait: Wait | None = None  # of the split exchange
+    counted: bool = False  # each (part, chunk) when it is there
 
 
 @dataclass(frozen=True, slots=True)

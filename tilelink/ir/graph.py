@@ -171,6 +171,11 @@ class Relation:
         """Whether one call on the compute stream does all of it."""
         return self.library and not self.in_tiles and not self.within
 
+    @property
+    def plain(self) -> bool:
+        """Whether the target is one ordinary tensor that is complete when its readers are launched."""
+        return self.library and (self.summed or self.dim == 0)
+
     def chunk_region(self, part: int, chunk: int, chunks: int) -> tuple[Interval, ...]:
         """Elements of the target (concatenated or stacked) that chunk `chunk` of part `part` delivers."""
         rows = -(-self.part[0] // chunks)

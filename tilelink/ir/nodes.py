@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from tilelink.ir.calls import (
     LibraryCollective,
-    LibraryGemm,
+    LibraryOp,
     ListPlaces,
     ListRows,
     PacketCollective,
@@ -374,7 +374,7 @@ _Between = Begin | AwaitPeers | Publish | TellPlace | MoveRows | Finish  # ranks
 # programs of the kernel behind them may carry these out, before all else: `within`
 BeforeKernel = AwaitPeers | Publish | TellPlace | MoveRows | PacketCollective
 _Index = SortRows | ListRows | ListPlaces
-_Calls = LibraryGemm | LibraryCollective | PacketCollective | StateMerge
+_Calls = LibraryOp | LibraryCollective | PacketCollective | StateMerge
 Launch = _Between | Kernel | CopyProgram | CopyOwn | _Calls | _Index
 
 

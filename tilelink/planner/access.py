@@ -92,7 +92,7 @@ def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: 
                 return Operand(read.value, index, access, local=space.local, along=(Follows.PLACE, *along[1:]))
         own = _own_rows(problem, relation) if space.own_first and relation is not None else ""
         return Operand(read.value, index, access, own=own, local=space.local, along=along)
-    if relation is None or problem.structure.is_plain(relation) or reads_whole(op, read, relation):
+    if relation is None or relation.plain or reads_whole(op, read, relation):
         access = access_of(problem, read.value, index, space, problem.graph.values[read.value].shape, window)
         return Operand(read.value, index, access, local=space.local, window=window)
     slot = rename.get(slot_axis(op, read, relation), slot_axis(op, read, relation))

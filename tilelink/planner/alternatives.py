@@ -12,12 +12,13 @@ from collections.abc import Set as AbstractSet
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.movers import Library
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import BoundSpec, Matmul
+from tilelink.ir.spec import BoundSpec
 from tilelink.planner import fields
 from tilelink.planner.build import build
 from tilelink.planner.choices import Pin, Pins
 from tilelink.planner.collectives import collective_pins, legal_collectives
 from tilelink.planner.decisions import Slot, choices_of, legal_alone, pins_of, slots_of
+from tilelink.planner.in_library import in_library
 from tilelink.planner.layout import Problem
 from tilelink.planner.plan import plan_with
 from tilelink.planner.space import structures
@@ -64,11 +65,9 @@ def alternatives(topology: Topology, best: Schedule, count: int) -> list[Schedul
 
 
 def library_schedule(spec: BoundSpec, topology: Topology) -> Schedule | None:
-    """What a user would write with library calls: each collective and each matmul is one call, one after the other. None where
+    """What a user would write with library calls: each collective, matmul and attention is one, one after the other. None where
     not all of them have such a call."""
-    pins: dict[Pin, object] = {
-        (node.output.name, fields.COMPUTE): True for node in spec.nodes if isinstance(node.operation, Matmul)
-    }
+    pins: dict[Pin, object] = {(name, fields.COMPUTE): True for name in in_library(spec)}
     for name, ways in legal_collectives(spec, topology):
         calls = [how for how in ways if how.mover == Library()]
         if not calls:
@@ -108,11 +107,11 @@ def _follows(pin: Pin, by_library: AbstractSet[str], whole: AbstractSet[str]) ->
 
 def _of_other_structures(topology: Topology, best: Schedule) -> Iterator[Schedule]:
     """The best schedule of each structure but that of `best`."""
-    matmuls = [node.output.name for node in best.spec.nodes if isinstance(node.operation, Matmul)]
+    able = in_library(best.spec)
     held = pins_of(best.spec, topology, best.decided)
     for structure in structures(best.spec, topology, {}):
         pins = collective_pins(best.spec, structure.collectives)
-        pins |= {(name, fields.COMPUTE): name in structure.library for name in matmuls}
+        pins |= {(name, fields.COMPUTE): name in structure.library for name in able}
         pins |= {(name, fields.LOOP): shared for name, shared in structure.loops}
         if pins.items() <= held.items():
             continue

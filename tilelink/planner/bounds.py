@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from tilelink.ir.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Exchange, Kind
-from tilelink.ir.spec import Matmul
+from tilelink.ir.spec import Attend, Matmul
 from tilelink.planner.calls import calls_us
 from tilelink.planner.cost import ENDED_US, FINISH_US, MEET_US, WITHIN_US, meet_share, most_boost_us
 from tilelink.planner.course_bounds import course_us
@@ -16,8 +16,9 @@ from tilelink.planner.decisions import Chosen, Option
 from tilelink.planner.exchange_bounds import beside as beside_group
 from tilelink.planner.exchange_bounds import least_of_exchange, relation_of
 from tilelink.planner.layout import exchange_of, waits_late
+from tilelink.planner.library_cost import library_attention, library_matmul
 from tilelink.planner.links import index_us
-from tilelink.planner.loop_bounds import Around, Busy, group_of, library_us, loop_us, num_tiles
+from tilelink.planner.loop_bounds import Around, Busy, group_of, loop_us, num_tiles
 from tilelink.planner.memo import remembered
 from tilelink.planner.rules import peer_atomics
 from tilelink.planner.structure import Structure, around
@@ -84,6 +85,24 @@ def _loops(structure: Structure, chosen: Chosen, exchanges: dict[str, ExchangeCh
             near: Around = tuple((name, exchanges[name]) for name in _near(structure, index, inner))
             found[group.name] = loop_us(structure, group.name, option, free - beside.get(group.name, 0), inner, near)
     return found
+
+
+@remembered
+def library_us(structure: Structure, name: str, pieces: int) -> Busy:
+    """What the library computes, a matmul in so many pieces."""
+    anchor, gpu = group_of(structure, name).anchor, structure.topology.gpu
+    operands = [structure.graph.values[read.value] for read in anchor.reads]
+    shapes, dtype = [one.shape for one in operands], operands[1].dtype
+    match anchor.operation:
+        case Attend() as how:
+            found = library_attention(structure.topology, how, shapes[0][0], shapes[1][0], dtype)
+        case Matmul(transposed):
+            rows, cols, k = (axis.extent for axis in sorted(anchor.axes, key=lambda axis: axis.reduction))
+            found = library_matmul(structure.topology, rows, cols, k, dtype, transposed, pieces)
+        case _:
+            raise AssertionError("the library computes nothing else")
+    us = found.total_us if pieces == 1 else pieces * found.piece_us + (pieces - 1) * gpu.kernel_launch_us
+    return Busy(gpu.kernel_launch_us + us, found.tensor_us, library=True, most_tensor=found.tensor_us)
 
 
 @remembered

@@ -40,7 +40,7 @@ from tilelink.planner.layout import (
     meets_at_end,
     source_of,
 )
-from tilelink.planner.library_matmul import library_gemm
+from tilelink.planner.library import library_op
 from tilelink.planner.one_launch import in_one_launch, launched_alike, may_share
 from tilelink.planner.peer_writes import writes
 from tilelink.planner.roles import compute_role, loop_of
@@ -264,7 +264,7 @@ class Builder:
         if problem.structure.is_library(index):
             if self._gathered_by(index):
                 raise Illegal(f"the library computes {problem.groups[index].name}, and its kernels gather nothing")
-            self.out.append(library_gemm(self.problem, self.problem.groups[index]))
+            self.out.append(library_op(self.problem, self.problem.groups[index]))
             return
         seen, kernel = self.kernel(index)
         role = kernel.compute

@@ -16,6 +16,7 @@ from tilelink.ir.user_op import UserOp
 from tilelink.planner import fields
 from tilelink.planner.fields import AnyField, Field, V
 from tilelink.planner.group import Group
+from tilelink.planner.in_library import library_computes
 from tilelink.planner.structure import Structure
 
 ITEM_TILE = TileShape(0, 0, 0, 0, 1)  # a tile is an item of the bounded exchange that is read, whatever its extent
@@ -76,6 +77,9 @@ def group_fields(structure: Structure, group: Group) -> tuple[AnyField, ...]:
     if isinstance(group.anchor.operation, Matmul) and any(axis.routed is not None for axis in group.anchor.axes):
         own = (fields.OWN,) if structure.finds_own_rows(group) else ()
         return (fields.COMPUTE, fields.TILE, fields.GROUP, *own)
+    if isinstance(group.anchor.operation, Attend):
+        able = library_computes(group.anchor.operation, graph.values[group.anchor.name].dtype)
+        return (*((fields.COMPUTE,) if able else ()), fields.TILE, fields.GROUP)
     if isinstance(group.anchor.operation, Matmul):
         sent = any(group.makes(one.source) and not one.library for one in graph.relations())
         ahead = structure.topology.gpu.tensor_descriptors
@@ -91,7 +95,9 @@ def asked_of_all(group: Group) -> tuple[AnyField, ...]:
     match group.anchor.operation:
         case Matmul():
             return fields.OF_LOOPS
-        case UserOp() | Attend():
+        case Attend():
+            return (fields.COMPUTE, fields.TILE, fields.GROUP)
+        case UserOp():
             return (fields.TILE, fields.GROUP)
         case Sum():
             return (fields.SUM,)

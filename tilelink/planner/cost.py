@@ -16,7 +16,7 @@ import numpy as np
 
 from tilelink.ir.calls import (
     LibraryCollective,
-    LibraryGemm,
+    LibraryOp,
     ListPlaces,
     ListRows,
     PacketCollective,
@@ -40,11 +40,11 @@ from tilelink.ir.nodes import (
     TellPlace,
 )
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.ir.spec import DTYPE_BYTES, Attend
 from tilelink.ir.steps import MatmulBody
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Draft, draft_of
-from tilelink.planner.library_cost import LibraryMatmul, library_matmul
+from tilelink.planner.library_cost import LibraryTimes, library_attention, library_matmul
 from tilelink.planner.links import LIST_US, SIGNAL_COPY_US, index_us, library_us, packets_us, places_us, queue_us
 from tilelink.planner.loop import Index, Times, last_ends
 from tilelink.planner.states import states_us
@@ -149,20 +149,20 @@ class Model:
         self.draft, self.parts = draft, draft.parts
         self.topology = topology
         self.loops = dict(loops)
-        self.gemms: dict[str, LibraryMatmul] = {}  # by what they make
+        self.by_library: dict[str, LibraryTimes] = {}  # by what is made
         for launch in draft.launches:
             if isinstance(launch, Kernel) and launch.compute is not None and launch.name not in self.loops:
                 role, on = launch.compute, programs_of(launch)
                 two_parts = in_two_parts(draft.launches, role)
                 self.loops[launch.name] = tile_loop(draft.parts, topology, role, on, two_parts=two_parts)
-            elif isinstance(launch, LibraryGemm):
-                self.gemms[launch.out.buffer] = self._matmul(launch)
+            elif isinstance(launch, LibraryOp):
+                self.by_library[launch.out.buffer] = self._of_library(launch)
         self.gpu = topology.gpu
         self.peers = topology.num_ranks - 1
         self.meet_share = meet_share(topology)
         self.now = 0.0  # the compute stream
         self.tensor_us = sum(loop.cost.tensor_us for loop in self.loops.values())  # at the sustained clock
-        self.tensor_us += sum(matmul.tensor_us for matmul in self.gemms.values())
+        self.tensor_us += sum(one.tensor_us for one in self.by_library.values())
         copied = (x for x in self.parts.exchanges.values() if x.mover.issuer is Issuer.STREAMS)
         self.drag = drag_us(topology, copied)
         self.tiles: dict[str, TileTimes] = {}  # by kernel
@@ -194,8 +194,8 @@ class Model:
                     self.transfers.move(self.parts.exchange(name))
                 case Kernel():
                     self._kernel(launch)
-                case LibraryGemm():
-                    self._library_gemm(launch)
+                case LibraryOp():
+                    self._library_op(launch)
                 case _:
                     self.now += self._least_us(launch)
             self.spans.append(Span(launch, begin, self.now))
@@ -240,8 +240,8 @@ class Model:
                 return packets_us(self.topology, packets, shots, within=within, beside=beside)
             case StateMerge(operands=operands):
                 return states_us(launch, self.parts.buffer(operands[0]).dtype, self.topology)
-            case LibraryGemm(out=out):
-                return self.gpu.kernel_launch_us + self.gemms[out.buffer].total_us
+            case LibraryOp(out=out):
+                return self.gpu.kernel_launch_us + self.by_library[out.buffer].total_us
             case Kernel(name, compute=role, joined=joined):
                 begin = -_JOINED_US if joined else self.gpu.kernel_launch_us
                 begin = 0.0 if role is not None and role.first else begin
@@ -332,19 +332,21 @@ class Model:
         self.free = np.roll(last_ends(ends, role.programs, free), role.first % role.programs)
         self.now = max(self.now, float(ends.max()) + loop.cost.drain_us)
 
-    def _matmul(self, gemm: LibraryGemm) -> LibraryMatmul:
-        right = self.parts.buffer(gemm.right.buffer)
-        shape = tuple(end - first for first, end in gemm.right.window) or right.shape
-        k, cols = shape[::-1] if gemm.transposed else shape
-        rows = self._bytes(gemm.out.buffer) // DTYPE_BYTES[right.dtype] // cols
-        return library_matmul(self.topology, rows, cols, k, right.dtype, gemm.transposed, self.pieces(gemm))
+    def _of_library(self, launch: LibraryOp) -> LibraryTimes:
+        first, second = (self.parts.buffer(one.buffer) for one in launch.operands[:2])
+        if isinstance(launch.how, Attend):
+            return library_attention(self.topology, launch.how, first.shape[0], second.shape[0], first.dtype)
+        shape = tuple(end - begin for begin, end in launch.operands[1].window) or second.shape
+        k, cols = shape[::-1] if launch.how.transposed else shape
+        rows = self._bytes(launch.out.buffer) // DTYPE_BYTES[second.dtype] // cols
+        return library_matmul(self.topology, rows, cols, k, second.dtype, launch.how.transposed, self.pieces(launch))
 
-    def pieces(self, gemm: LibraryGemm) -> int:
-        return self.topology.num_ranks * self.parts.exchange(gemm.split).chunks if gemm.split else 1
+    def pieces(self, launch: LibraryOp) -> int:
+        return self.topology.num_ranks * self.parts.exchange(launch.split).chunks if launch.split else 1
 
-    def _library_gemm(self, gemm: LibraryGemm) -> None:
+    def _library_op(self, gemm: LibraryOp) -> None:
         exchange = self.parts.exchange(gemm.split) if gemm.split else None
-        pieces, matmul = self.pieces(gemm), self.gemms[gemm.out.buffer]
+        pieces, matmul = self.pieces(gemm), self.by_library[gemm.out.buffer]
         self.now += self.gpu.kernel_launch_us
         if exchange is None:
             self.now += matmul.total_us

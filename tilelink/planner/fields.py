@@ -127,7 +127,7 @@ CONSUMERS = Field(
 )
 OF_EXCHANGES: tuple[AnyField, ...] = (MOVER, TRANSFER, CHUNKS, NEST, CUT, STREAMS, SLOTS, CONSUMERS)
 
-COMPUTE = _words("compute", "matmuls", {True: "library", False: "triton"})
+COMPUTE = _words("compute", "matmuls, attention without window and soft cap", {True: "library", False: "triton"})
 TILE = Field("tile", _TILED, _tile, _tile_text)
 GROUP = Field("group", _TILED, _number, str)
 PREFETCH = _words("prefetch", "matmuls, on GPUs with tensor descriptors", {True: "yes", False: "no"})

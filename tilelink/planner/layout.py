@@ -281,7 +281,7 @@ def _sent(problem: Problem, relation: Relation, exchange: Exchange | None) -> It
         shape = parts if problem.structure.source_in_parts(relation) else source.shape
         yield Buffer(name, symmetric, shape, source.dtype)
     if exchange is None:
-        shape = target.shape if problem.structure.is_plain(relation) else parts
+        shape = target.shape if relation.plain else parts
         yield Buffer(relation.name, Memory.LOCAL, shape, target.dtype)
     elif exchange.target:
         yield target_buffer(problem, relation, exchange)

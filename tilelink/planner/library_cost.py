@@ -1,7 +1,7 @@
-"""How long a matmul of the library takes: alone, or in pieces between whose parts ranks communicate.
+"""How long what the library computes takes: matmuls alone, or in pieces between whose parts ranks communicate; attention alone.
 
-Fitted to cuBLAS: 32 shapes in 1 to 8 pieces, and the matmul alone beside the rows of all tables, sweeps and corpora. The
-logarithm of 1,226 times on H100 and H200 is off by 0.062 (root of the mean square; 0.052 for more than 256 rows).
+Matmuls are fitted to cuBLAS: 32 shapes in 1 to 8 pieces, and the matmul alone beside the rows of all tables, sweeps and corpora.
+The logarithm of 1,226 times on H100 and H200 is off by 0.062 (root of the mean square; 0.052 for more than 256 rows).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.ir.spec import DTYPE_BYTES, Attend
 from tilelink.planner.tile_work import read_again, tile_share
 from topologies.topology import Topology
 
@@ -25,12 +25,18 @@ _SHARE = 1.034  # of the rate of the best tile loop, the library's matmul
 _MEMORY_SHARE = 0.98  # of the memory's rate
 _SOFTNESS = 3.44  # how sharply a library matmul turns from bound by memory to bound by flops
 _PIECE_SHARE = 0.015  # a piece takes so much longer for each doubling of their number
+# cuDNN's attention (2 x H100, heads of 64 and 128): of the rate of the best tile loop; of that, a piece with a causal mask; what
+# it loses for each doubling beyond so many keys; before the first and behind the last tile; rows of a
+# tile, of which all take one time; weights of a key take as long as so many elements of its head; times that results are read or
+# written after it, without and with a merge
+_ATTENTION_SHARE, _MASKED_SHARE, _FAR_SHARE, _MANY_KEYS = 0.95, 0.78, 0.06, 8192
+_ATTENTION_US, _ATTENTION_ROWS, _BESIDE_WIDTH, _COPY, _MERGE = 2.0, 128, 96, 2, 5
 _PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryMatmul:
-    """Microseconds of a matmul, without its first launch."""
+class LibraryTimes:
+    """Microseconds of a matmul or of attention, without its first launch."""
 
     total_us: float  # in one call
     piece_us: float  # each of its pieces, without launches
@@ -39,7 +45,7 @@ class LibraryMatmul:
 
 def library_matmul(
     topology: Topology, rows: int, cols: int, k: int, dtype: str, transposed: bool = False, pieces: int = 1
-) -> LibraryMatmul:
+) -> LibraryTimes:
     """[rows, k] @ [k, cols] in `pieces` of equal rows; `transposed`: the second operand lies as [cols, k]."""
     gpu, size = topology.gpu, DTYPE_BYTES[dtype]
     compute = 2 * rows * k * cols / (gpu.tflops(dtype) * gpu.gemm_efficiency) / 1e6
@@ -58,7 +64,33 @@ def library_matmul(
     # a piece that does not fill the GPU takes as long as one wave
     share = total / pieces * (1.0 + _PIECE_SHARE * math.log2(pieces))
     piece = max(share, least + _FILL_US) + _PIECE_US
-    return LibraryMatmul(total, piece, compute)
+    return LibraryTimes(total, piece, compute)
+
+
+def library_attention(topology: Topology, how: Attend, queries: int, keys: int, dtype: str) -> LibraryTimes:
+    """Of so many rows of queries and of keys on a rank. With a causal mask of the last rank, which sees most; its own keys and
+    those of the ranks before are two pieces, which are merged."""
+    gpu, sequences = topology.gpu, how.sequences
+    rows, others = queries // sequences, keys // sequences
+    masked = rows if how.causal else 0  # own keys, of which half are seen
+    far = max(0.0, math.log2(max(others - masked, 1) / _MANY_KEYS)) * _FAR_SHARE
+    pairs = masked**2 / 2 / _MASKED_SHARE + rows * (others - masked) * (1.0 + far)
+    width = (how.width + _BESIDE_WIDTH) * 128 / (128 + _BESIDE_WIDTH)
+    peak, tiles = gpu.tflops(dtype) * gpu.gemm_efficiency, sequences * how.heads * math.ceil(rows / _ATTENTION_ROWS)
+    whole = (
+        math.ceil(tiles / gpu.num_sms)
+        * gpu.num_sms
+        / tiles
+        * math.ceil(rows / _ATTENTION_ROWS)
+        * _ATTENTION_ROWS
+        / rows
+    )
+    total = 4 * sequences * how.heads * pairs * whole * width / (peak * _ATTENTION_SHARE) / 1e6
+    busy = 4 * sequences * how.heads * how.width * rows * (others - masked / 2) / peak / 1e6
+    pieces = 2 if 0 < masked < others else 1
+    results = queries * how.heads * how.width * DTYPE_BYTES[dtype]
+    total += results * (_COPY if pieces == 1 else _MERGE) / gpu.memory_gb_per_s / 1e3 + pieces * _ATTENTION_US
+    return LibraryTimes(total, total, busy)
 
 
 def _splits(rows: float, cols: float, num_sms: int) -> int:

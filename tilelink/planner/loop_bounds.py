@@ -17,7 +17,6 @@ from tilelink.ir.spec import DTYPE_BYTES, Combine, Elementwise, Matmul
 from tilelink.planner.group import Group
 from tilelink.planner.last_round import MOST_SPLITS
 from tilelink.planner.layout import Problem, exchange_of
-from tilelink.planner.library_cost import library_matmul
 from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE, tile_packets_us
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure
@@ -88,18 +87,6 @@ def num_tiles(structure: Structure, name: str, m: int, n: int) -> int:
         else space.segments[axis.name] * -(-space.extents[axis.name] // (space.tiles[axis.name] or 1))
         for axis in written
     )
-
-
-@remembered
-def library_us(structure: Structure, name: str, pieces: int) -> Busy:
-    """A matmul of the library, in so many pieces."""
-    anchor, gpu = group_of(structure, name).anchor, structure.topology.gpu
-    rows, cols, k = (axis.extent for axis in sorted(anchor.axes, key=lambda axis: axis.reduction))
-    dtype = structure.graph.values[anchor.reads[1].value].dtype
-    assert isinstance(anchor.operation, Matmul), "the library computes no others"
-    found = library_matmul(structure.topology, rows, cols, k, dtype, anchor.operation.transposed, pieces)
-    us = found.total_us if pieces == 1 else pieces * found.piece_us + (pieces - 1) * gpu.kernel_launch_us
-    return Busy(gpu.kernel_launch_us + us, found.tensor_us, library=True, most_tensor=found.tensor_us)
 
 
 @remembered

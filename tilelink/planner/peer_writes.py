@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilelink.ir.calls import CollectiveCall, LibraryGemm, ListPlaces, ListRows, SortRows, StateMerge
+from tilelink.ir.calls import CollectiveCall, LibraryOp, ListPlaces, ListRows, SortRows, StateMerge
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -28,7 +28,7 @@ def writes(launch: Launch, symmetric: set[str]) -> bool:
             return bool(comm) or stored
         case Publish() | TellPlace() | MoveRows() | Finish():
             return True
-        case LibraryGemm(out=out):
+        case LibraryOp(out=out):
             return out.buffer in symmetric
         case CollectiveCall(out=target) | StateMerge(out=target):
             return target in symmetric

@@ -15,7 +15,7 @@ from typing import NoReturn
 from tilelink.errors import IdlePin, IllegalPin, UnknownPin, did_you_mean
 from tilelink.ir.movers import MOVERS, ChunkMover
 from tilelink.ir.nodes import TileShape
-from tilelink.ir.spec import AllReduce, BoundSpec, Matmul
+from tilelink.ir.spec import AllReduce, BoundSpec
 from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.planner import fields
 from tilelink.planner.aliases import ALIAS, without_aliases
@@ -32,6 +32,7 @@ from tilelink.planner.choices import (
 )
 from tilelink.planner.collectives import collective_pins, legal_collectives, why_none_fits
 from tilelink.planner.fields import likely, pin_text
+from tilelink.planner.in_library import in_library
 from tilelink.planner.options import compute_options, exchange_options
 from tilelink.planner.search import descent_of
 from tilelink.planner.space import structures
@@ -254,8 +255,8 @@ def _add_exchanges(space: Space, structure: Structure, seen: set[object]) -> Non
 
 
 def _add_loops(space: Space, structure: Structure, seen: set[object]) -> None:
-    for matmul in (op for op in structure.graph.ops() if isinstance(op.operation, Matmul)):
-        _add(space, (matmul.name, fields.COMPUTE), (True, False))
+    for name in in_library(structure.spec):
+        _add(space, (name, fields.COMPUTE), (True, False))
     for name, _ in structure.loops:
         _add(space, (name, fields.LOOP), (True, False))
     for group in structure.groups:

@@ -18,7 +18,7 @@ from tilelink.ir.enums import Protocol
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.slices import as_carried_out, as_computed
-from tilelink.ir.spec import AllGather, BoundSpec, Matmul, Merged
+from tilelink.ir.spec import AllGather, BoundSpec, Merged
 from tilelink.planner import fields
 from tilelink.planner.choices import (
     REUSED,
@@ -33,6 +33,7 @@ from tilelink.planner.choices import (
 from tilelink.planner.collectives import collective_names, collective_pins, fits, legal_collectives
 from tilelink.planner.fields import AnyField
 from tilelink.planner.group import group_ops, shareable
+from tilelink.planner.in_library import in_library, library_computes, reads_parts
 from tilelink.planner.options import compute_options, exchange_options, pinned_of
 from tilelink.planner.states import merges
 from tilelink.planner.structure import Structure
@@ -46,7 +47,7 @@ _MOST_SENT = 512 << 10  # packets that a rank sends in a call (LL, 2 x H200): be
 
 
 def structures(spec: BoundSpec, topology: Topology, pins: Pins, *, piece: bool = False) -> Iterator[Structure]:
-    """All structures in which every pin applies to something; all matmuls by tile loops first, by the library last.
+    """All structures in which every pin applies to something; all by tile loops first, by the library last.
     Pins of a `piece` may apply to other pieces."""
     yield from structures_of(spec, topology, pins, ways_of(spec, topology, pins), piece=piece)
 
@@ -68,7 +69,7 @@ def structures_of(
     """Those of these ways."""
     decisions = pins.keys() - REUSED.keys()
     names, options = list(ways), list(ways.values())
-    matmuls = [node.output.name for node in spec.nodes if isinstance(node.operation, Matmul)]
+    able = in_library(spec)
     readers = _readers_of_columns(spec)
     known: Known = {}
     for chosen in product(*options):
@@ -76,7 +77,7 @@ def structures_of(
         if any(how != legal[0] for name, how, legal in _idle(spec, collectives, options)):
             continue
         graphs: dict[frozenset[str], TileGraph] = {}
-        for library in _library_sets(matmuls, pins):
+        for library in _library_sets(able, pins):
             whole = library & readers
             if whole not in graphs:
                 graphs[whole] = expand(spec, dict(collectives), whole)
@@ -84,6 +85,8 @@ def structures_of(
             if any(sends_too_many(graph, one, names, pins) for one in graph.relations()):
                 break  # whoever multiplies, as many packets are sent
             if any(relation.in_tiles and relation.source in library for relation in graph.relations()):
+                continue
+            if reads_parts(graph, library):
                 continue
             for shared in _shared(shareable(graph, library), pins):
                 loops = tuple((name, name in shared) for name in shareable(graph, library))
@@ -211,7 +214,7 @@ def _held(structure: Structure, pins: Pins, known: Known) -> Iterator[tuple[str,
     for (name, field), value in collective_pins(structure.spec, structure.collectives).items():
         yield name, field, True, {value}
     for op in structure.graph.ops():
-        if isinstance(op.operation, Matmul):
+        if library_computes(op.operation, structure.graph.values[op.name].dtype):
             yield op.name, fields.COMPUTE, True, {op.name in structure.library}
     for name, shared in structure.loops:
         yield name, fields.LOOP, True, {shared}
@@ -231,9 +234,9 @@ def _held(structure: Structure, pins: Pins, known: Known) -> Iterator[tuple[str,
             yield group.name, field, field in general, {one[field] for one in options}
 
 
-def _library_sets(matmuls: list[str], pins: Pins) -> Iterator[frozenset[str]]:
-    fixed = {name: pinned(pins, name, fields.COMPUTE) for name in matmuls}
-    for flags in product((False, True), repeat=len(matmuls)):
-        chosen = dict(zip(matmuls, flags, strict=True))
+def _library_sets(able: list[str], pins: Pins) -> Iterator[frozenset[str]]:
+    fixed = {name: pinned(pins, name, fields.COMPUTE) for name in able}
+    for flags in product((False, True), repeat=len(able)):
+        chosen = dict(zip(able, flags, strict=True))
         if all(fixed[name] in (None, flag) for name, flag in chosen.items()):
             yield frozenset(name for name, flag in chosen.items() if flag)

@@ -12,16 +12,17 @@ from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Kind
 from tilelink.ir.routed import MOST_SENT_ROWS, Follows, Placed, Routed, Sent
-from tilelink.ir.spec import Attend, BoundSpec, Matmul
+from tilelink.ir.spec import Attend, BoundSpec
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.group import Group
+from tilelink.planner.in_library import in_library
 from tilelink.planner.memo import Memo, remembered
 from topologies.topology import Topology
 
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """How each collective is carried out, which matmuls the library computes, and of each one that could run in the loop of
+    """How each collective is carried out, what the library computes, and of each one that could run in the loop of
     another one whether it does; the graph and the groups that follow, and the machine.
 
     A structure compares by identity, so that it is a cheap part of keys. Its methods are facts of all its schedules;
@@ -68,9 +69,8 @@ class Structure:
 
     @property
     def all_by_library(self) -> bool:
-        """Whether it carries out all collectives and computes all matmuls."""
-        matmuls = {op.name for op in self.graph.ops() if isinstance(op.operation, Matmul)}
-        return self.library == matmuls and all(how.by_library for _, how in self.collectives)
+        """Whether it carries out all collectives and computes all that it can."""
+        return self.library == set(in_library(self.spec)) and all(how.by_library for _, how in self.collectives)
 
     def is_made_by_library(self, value: str) -> bool:
         return self.maker(value) >= 0 and self.is_library(self.maker(value))
@@ -103,10 +103,6 @@ class Structure:
         """The bounded relation whose items the tiles of `group` are."""
         relation = self.graph.relation(group.anchor.reads[0].value)
         return relation if relation is not None and relation.kind is Kind.SHIFT else None
-
-    def is_plain(self, relation: Relation) -> bool:
-        """Whether the target is one ordinary tensor that is complete when its readers are launched."""
-        return relation.library and (relation.summed or relation.dim == 0)
 
     def source_in_parts(self, relation: Relation) -> bool:
         """Whether makers of the source keep to the parts of ranks. A launch that takes parts of rows when all of them are there

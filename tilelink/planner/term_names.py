@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilelink.ir.calls import (
     LibraryCollective,
-    LibraryGemm,
+    LibraryOp,
     ListPlaces,
     ListRows,
     PacketCollective,
@@ -72,5 +72,5 @@ def name_of(launch: Launch) -> str:
             return f"places of rows of {placed.name} at ranks"
         case CopyProgram(exchange=name):
             return f"start of copies of {name}"
-        case Finish() | Kernel() | LibraryGemm():
+        case Finish() | Kernel() | LibraryOp():
             raise AssertionError("these are several terms")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.calls import LibraryCollective, LibraryGemm, PacketCollective, StateMerge
+from tilelink.ir.calls import LibraryCollective, LibraryOp, PacketCollective, StateMerge
 from tilelink.ir.enums import Choice
 from tilelink.ir.nodes import (
     AwaitPeers,
@@ -146,30 +146,30 @@ class _Ledger:
                 self.stretch(Part.WAIT, f"wait for the last of {names}", began, end, launch.comm[0].exchange)
             case Kernel():
                 self._kernel(launch, begin, end)
-            case LibraryGemm():
+            case LibraryOp():
                 self._library(launch, begin, end)
             case _:
                 self.stretch(_part(launch), name_of(launch), begin, end)
 
-    def _library(self, gemm: LibraryGemm, begin: float, end: float) -> None:
-        launch_us, out = self.model.gpu.kernel_launch_us, gemm.out.buffer
-        pieces = self.model.pieces(gemm)
+    def _library(self, launch: LibraryOp, begin: float, end: float) -> None:
+        launch_us, out = self.model.gpu.kernel_launch_us, launch.out.buffer
+        pieces = self.model.pieces(launch)
         self.stretch(Part.LAUNCH, f"launch of {out}", begin, begin + launch_us)
         self.spend(Part.LAUNCH, f"launch of {out}", launch_us * (pieces - 1))
-        paused = [pause for pause in self.model.pauses if begin <= pause[1] < end] if gemm.split else []
+        paused = [pause for pause in self.model.pauses if begin <= pause[1] < end] if launch.split else []
         now = begin + launch_us
         for name, first, last in paused:
             self.stretches += [
-                _Stretch(now, first, f"matmul of {out} by the library"),
+                _Stretch(now, first, f"{launch.how.word} of {out} by the library"),
                 _Stretch(first, last, f"wait for chunks of {name}", name),
             ]
             self.spend(Part.WAIT, f"wait for chunks of {name}", last - first)
             now = last
-        self.stretches.append(_Stretch(now, end, f"matmul of {out} by the library"))
+        self.stretches.append(_Stretch(now, end, f"{launch.how.word} of {out} by the library"))
         rest = end - begin - launch_us * pieces - sum(last - first for _, first, last in paused)
-        whole = min(rest, self.model.gemms[out].total_us)
-        self.spend(Part.LOOP, f"matmul of {out} by the library", whole)
-        self.spend(Part.LOOP, f"pieces of the matmul of {out} instead of a whole", rest - whole)
+        whole = min(rest, self.model.by_library[out].total_us)
+        self.spend(Part.LOOP, f"{launch.how.word} of {out} by the library", whole)
+        self.spend(Part.LOOP, f"pieces of the {launch.how.word} of {out} instead of a whole", rest - whole)
 
     def _kernel(self, kernel: Kernel, begin: float, end: float) -> None:
         loop, times = self.model.loops[kernel.name], self.model.tiles[kernel.name]

@@ -22,9 +22,7 @@ def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
     for op, rename in renamed(group):
         for read in op.reads:
             relation = problem.graph.relation(read.value)
-            in_parts = (
-                relation is not None and relation.kind is not Kind.SHIFT and not problem.structure.is_plain(relation)
-            )
+            in_parts = relation is not None and relation.kind is not Kind.SHIFT and not relation.plain
             if relation is not None and in_parts and not reads_whole(op, read, relation):
                 axis = slot_axis(op, read, relation)
                 segments[rename.get(axis, axis)] = problem.num_ranks

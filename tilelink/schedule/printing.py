@@ -178,8 +178,8 @@ def in_a_line(step: Step) -> str:
         case Compute(results, op, operands, shape):
             arguments = [str(one) for one in operands] + [spelled(one) for one in shape]
             return f"{', '.join(results)} = {op}({', '.join(arguments)})"
-        case Call(function, results, operands, tables, numbers):
-            given = ", ".join([*map(region_text, operands), *map(spelled, numbers)])
+        case Call(function, results, operands, tables, numbers, scale):
+            given = ", ".join([*map(region_text, operands), *map(spelled, numbers), *([str(scale)] if scale else [])])
             return f"{', '.join([*map(region_text, results), *tables])} = {function}({given})"
         case Sync(order):
             return order.value

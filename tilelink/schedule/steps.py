@@ -85,13 +85,20 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A whole operation of a library on regions, with `numbers`; `tables` are those that it makes."""
+    """A whole operation of a library on regions, with `numbers`, and with the `scale` of scores if it attends; `tables` are those
+    that it makes."""
 
     function: FunctionName
     results: tuple[Region, ...]
     operands: tuple[Region, ...]
     tables: tuple[str, ...] = ()
     numbers: tuple[Number, ...] = ()
+    scale: float = 0.0
+
+
+# attention of queries [B * S, Q * D] over keys and values [B * T, G * D]; numbers: B, D, and with a mask the number of the key of
+# query 0: it sees the keys up to there, and each query one more than the one before
+ATTENTION, CAUSAL_ATTENTION = "attention", "causal_attention"
 
 
 SORT_ROWS = "sort_rows"  # the index program of a routing: tables of rows by experts (`tilelink.ir.routed`)

@@ -18,6 +18,8 @@ from tilelink.ir.value import BoundValue, Value
 BATCH, TOKENS, HEADS, WIDTH = range(4)  # dimensions of queries, keys and values
 _WIDTHS = (16, 32, 64, 128, 256)  # of a head: extents of tiles are powers of two
 
+_WIDEST_OF_LIBRARY = 128  # head, of cuDNN on all GPUs
+
 _RULES: dict[tuple[Placement, Placement], Placement] = {
     (Replicate(), Replicate()): Replicate(),
     (Shard(TOKENS), Replicate()): Shard(TOKENS),
@@ -109,6 +111,12 @@ class Attend(Op):
     zigzag: bool = False
     logs: str = ""
     base2: bool = False
+
+    @property
+    def in_library(self) -> bool:
+        """cuDNN has neither windows, soft caps nor these blocks; keys of a sequence are one tensor for it."""
+        plain = not (self.window or self.soft_cap or self.zigzag or self.logs)
+        return plain and self.width <= _WIDEST_OF_LIBRARY and (self.sequences == 1 or self.parts == 1)
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         return operands[0].shape, operands[0].placement

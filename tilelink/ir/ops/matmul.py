@@ -30,6 +30,7 @@ class Matmul(Op):
     the contracted dimension, as the weights of `torch.nn.Linear` do."""
 
     word: ClassVar[str] = "matmul"
+    in_library: ClassVar[bool] = True
     transposed: bool = False
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:

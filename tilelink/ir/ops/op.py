@@ -36,6 +36,11 @@ class Op(ABC):
     def word(self) -> str:
         """Its name in messages."""
 
+    @property
+    def in_library(self) -> bool:
+        """Whether one call of a library may compute it."""
+        return False
+
     def result(self, operand: Value) -> str:
         """The name of its result, for which the user may have no variable; `operand` is the first one."""
         return f"{operand.name}{self.suffix}" if self.suffix else f"{self.word}_out"

@@ -27,8 +27,8 @@ from tilelink.schedule.walk import all_steps, indices, read, steps_in, written
 
 @dataclass(eq=False)
 class Done:
-    """A step in some lanes. `operands`: of a Compute, names of tiles, numbers, and a column for each index. `pieces`: along each
-    dimension of a region that is loaded, if a loop goes over it."""
+    """A step in some lanes. `operands`: of a Compute, names of tiles, numbers, and a column for each index; of a Call numbers.
+    `pieces`: along each dimension of a region that is loaded, if a loop goes over it."""
 
     step: Load | Store | Move | Compute | Call
     reads: tuple[Access, ...] = ()
@@ -285,7 +285,7 @@ class _Trace:
         reads = tuple(self.access(one, lanes) for one in step.operands)
         writes = tuple(self.access(one, lanes, writes=True) for one in step.results)
         parts = tuple(split(one, self.schedule.num_ranks) for one in (*reads, *writes))
-        return Done(step, reads, writes, parts=parts)
+        return Done(step, reads, writes, tuple(lanes.value(one, {}) for one in step.numbers), parts=parts)
 
     def load(self, step: Load, lanes: Lanes, use: Number) -> Done:
         access = self.access(step.region, lanes, use)

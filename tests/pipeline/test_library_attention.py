@@ -1,0 +1,182 @@
+"""Attention by the library: it equals the definition on emulated ranks, what it cannot do is refused, and its mistakes are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+
+import lowering
+import tilelink
+import topologies
+from lowering.host.library import LibraryCalls
+from tests.pipeline.attention_specs import How, by_definition, spec_of
+from tests.proof.planted import refuted
+from tilelink import Replicate, Shard, Tensor, dims
+from tilelink.errors import TileLinkError
+from tilelink.ir.calls import LibraryOp
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import Attend
+from tilelink.proof.verify import verify
+from tilelink.runtime.emulated import EmulatedRun
+from tilelink.runtime.meaning import cut, whole_inputs
+from tilelink.runtime.run import run_emulated
+from tilelink.schedule.index import rank
+from tilelink.schedule.steps import Call, Step
+
+LIBRARY = {"compute": "library"}
+SIZES = {"S": 48, "T": 36, "Q": 4, "G": 2, "D": 16}
+B, S, Q, G, D = dims("B S Q G D")
+
+
+def planned(kind: str, how: How, ranks: int, sequences: int = 1, dtype: str = "bf16", **sizes: int) -> Schedule:
+    every = {"B": sequences, **SIZES, **sizes}
+    if kind == "heads":
+        every |= {"Q": 2 * ranks, "G": ranks}
+    operator = spec_of(kind, how)
+    names = {str(one) for value in operator.spec.inputs for one in value.shape}
+    pins = LIBRARY | ({"mover": "Library()"} if kind in ("gathered", "cross") else {})
+    machine = topologies.load("h100-nvswitch", ranks)
+    return operator.plan_for(machine, {name: size for name, size in every.items() if name in names}, dtype, pins)
+
+
+@pytest.mark.quick(6)
+@pytest.mark.parametrize("target", ["triton", "triton-distributed"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize(
+    ("kind", "causal", "sequences", "ranks"),
+    [
+        *product(["gathered"], [False, True], [1], [2, 3, 4, 8]),
+        *product(["given", "heads"], [False, True], [1, 3], [2, 3]),
+        *product(["cross"], [False], [1], [2, 3]),
+    ],
+)
+def test_it_is_what_the_definition_says(
+    kind: str, causal: bool, sequences: int, ranks: int, dtype: str, target: str
+) -> None:
+    schedule = planned(kind, How(causal=causal, scale=0.3), ranks, sequences, dtype)
+    spec = schedule.spec
+    assert [type(launch.how) for launch in schedule.launches if isinstance(launch, LibraryOp)] == [Attend]
+    assert verify(schedule).proved
+    source = lowering.emit(schedule, target)
+    assert run_emulated(schedule, source, calls=2).equal
+    run = EmulatedRun(schedule, source, 7)
+    run.call()
+    run.finish()
+    ((inputs, outputs),) = run.calls
+    exact = by_definition(How(causal=causal, scale=0.3), ranks, *whole_inputs(spec, inputs).values())
+    far = {"bf16": 0.03, "fp16": 0.004}[dtype]
+    for number, (out,) in enumerate(outputs):
+        part = cut(exact, spec.value(spec.outputs[0]).placement, number, ranks)
+        assert (out.double() - part).abs().max() <= far
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("mover", ["CopyEngine()", "Library()"])
+def test_its_results_may_be_gathered(mover: str, dim: int) -> None:
+    placement, keys = Shard(dim), Replicate() if dim == 1 else Shard(dim)
+
+    @tilelink.overlap
+    def gathered(
+        q: Tensor(B, S, Q, D, placement=placement),  # type: ignore[valid-type]
+        k: Tensor(B, S, G, D, placement=keys),  # type: ignore[valid-type]
+        v: Tensor(B, S, G, D, placement=keys),  # type: ignore[valid-type]
+    ) -> Tensor:
+        return tilelink.all_gather(tilelink.attention(q, k, v, causal=True), dim=dim)
+
+    sizes = {"B": 1, "S": 64, "Q": 4, "G": 2, "D": 16}
+    pins = {"attention_out.compute": "library", "mover": mover}
+    schedule = gathered.plan_for(topologies.load("h100-nvswitch", 2), sizes, "bf16", pins)
+    assert verify(schedule).proved
+    assert run_emulated(schedule, lowering.emit(schedule), calls=2).equal
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "sequences", "dtype"),
+    [
+        ("given", How(causal=True, window=5), 1, "bf16"),
+        ("given", How(soft_cap=3.0), 1, "bf16"),
+        ("gathered", How(causal=True, zigzag=True), 1, "bf16"),
+        ("gathered", How(), 2, "bf16"),
+        ("given", How(), 1, "fp32"),
+        ("given", How(lse=True), 1, "bf16"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(kind: str, how: How, sequences: int, dtype: str) -> None:
+    with pytest.raises(TileLinkError):
+        planned(kind, how, 2, sequences, dtype)
+
+
+def test_keys_that_come_chunk_by_chunk_are_refused() -> None:
+    with pytest.raises(TileLinkError):
+        pins = LIBRARY | {"mover": "CopyEngine()"}
+        sizes = {"B": 1, "S": 64, "Q": 4, "G": 2, "D": 16}
+        spec_of("gathered", How()).plan_for(topologies.load("h100-nvswitch", 2), sizes, "bf16", pins)
+
+
+def attends(new: Callable[[Call], Call]) -> Callable[[Step], tuple[Step, ...]]:
+    return lambda step: (new(step),) if isinstance(step, Call) and "attention" in step.function else (step,)
+
+
+def numbered(at: int, new: object) -> Callable[[Call], Call]:
+    return lambda step: replace(step, numbers=(*step.numbers[:at], new, *step.numbers[at + 1 :]))  # type: ignore[arg-type]
+
+
+BUGS: dict[str, Callable[[Call], Call]] = {
+    "another scale": lambda step: replace(step, scale=0.5),
+    "no mask": lambda step: replace(step, function="attention", numbers=step.numbers[:2]),  # type: ignore[arg-type]
+    "the mask of rank 0": numbered(2, 0),
+    "a mask of one key more": numbered(2, rank * 24 + 1),
+    "heads of half the size": numbered(1, 8),
+    "two sequences": numbered(0, 2),
+    "values for keys": lambda step: replace(step, operands=(step.operands[0], step.operands[2], step.operands[2])),
+    "keys for values": lambda step: replace(step, operands=(step.operands[0], step.operands[1], step.operands[1])),
+    "own keys alone": lambda step: replace(
+        step, operands=(step.operands[0], replace(step.operands[1], extent=(24, 32)), step.operands[2])
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_mistakes_are_found(bug: str) -> None:
+    assert refuted(planned("gathered", How(causal=True), 2), attends(BUGS[bug]))
+
+
+class Host(LibraryCalls):
+    """The emitted host code, with cuDNN's attention by definition."""
+
+    def _current(self) -> torch.autograd.grad_mode.no_grad:
+        return torch.no_grad()
+
+
+@pytest.mark.parametrize("first", [-1, 0, 24])
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_the_host_code_merges_two_pieces(first: int, sequences: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU, where cuDNN's operation has a stand-in with its arguments and results."""
+    rows, heads, keys, width = 24, 4, 2, 16
+
+    def stand_in(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        each = q.shape[1] // k.shape[1]
+        scores = q.float() @ k.repeat_interleave(each, 1).float().transpose(2, 3) * scale
+        if causal:
+            scores = scores.masked_fill(torch.ones(scores.shape[2:], dtype=torch.bool).triu(1), -torch.inf)
+        mean = torch.softmax(scores, 3) @ v.repeat_interleave(each, 1).float()
+        return mean.to(q.dtype), scores.logsumexp(3, keepdim=True)
+
+    monkeypatch.setattr("lowering.host.library.attend", stand_in)
+    generator = torch.Generator().manual_seed(first + 10 * sequences)
+    many = rows if first < 0 else rows + first
+    q = torch.randn(sequences * rows, heads * width, generator=generator).bfloat16()
+    k, v = (torch.randn(sequences * many, keys * width, generator=generator).bfloat16() for _ in range(2))
+    out = torch.full_like(q, torch.nan)
+    Host().attention(out, q, k, v, sequences, width, 0.25, first)
+    cut_up = [one.view(sequences, -1, one.shape[1] // width, width).double() for one in (q, k, v)]
+    if first >= 0:  # queries of the whole sequence, of which the last ones are own
+        cut_up[0] = torch.cat([torch.zeros(sequences, first, heads, width, dtype=torch.float64), cut_up[0]], 1)
+    exact = by_definition(How(causal=first >= 0, scale=0.25), 1, *cut_up)[:, max(first, 0) :]
+    assert (out.view(exact.shape).double() - exact).abs().max() < 0.02

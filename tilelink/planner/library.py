@@ -1,0 +1,73 @@
+"""What the library computes -> its launch: matmuls whole, or chunk by chunk of an exchange; attention whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilelink.ir.calls import LibraryOp
+from tilelink.ir.graph import Map, Relation
+from tilelink.ir.nodes import Kind
+from tilelink.ir.spec import Attend, Matmul
+from tilelink.ir.steps import Access, Operand, Wait
+from tilelink.planner.access import Space, read_operand, read_wait
+from tilelink.planner.group import Group
+from tilelink.planner.layout import Illegal, Problem, rank_order, source_of
+from tilelink.planner.tile_order import sends
+
+
+def library_op(problem: Problem, group: Group) -> LibraryOp:
+    """The launch that computes `group`. Raises Illegal."""
+    op, how = group.anchor, group.anchor.operation
+    if not isinstance(how, Matmul | Attend) or len(group.ops) > 1:
+        raise Illegal(f"{group.name} is no plain matmul or attention, so the library does not compute it")
+    outs = [op.name] if problem.structure.is_kept(op.name) else []
+    targets = sends(problem, op)
+    if len(outs) + len(targets) != 1:
+        raise Illegal(f"{op.name} has several destinations, and a call of the library writes one")
+    space = Space(
+        {axis.name: axis.extent for axis in op.axes},
+        {axis.name: 1 for axis in op.axes},
+        {axis.name: 0 for axis in op.axes},
+    )
+    operands = tuple(read_operand(problem, op, read, space, {}) for read in op.reads)
+    wait, split = None, ""
+    if isinstance(how, Matmul):
+        left, wait, split = _left(problem, op.reads[0], operands[0])
+        operands = left, operands[1]
+    whole = operands[1:] if isinstance(how, Matmul) else operands
+    for read, operand in zip(op.reads[-len(whole) :], whole, strict=True):
+        if operand.slot or operand.remote:
+            raise Illegal(f"{read.value} lies in parts, which the library cannot read as one matrix")
+    order = rank_order(problem.topology, 0)
+    if not targets:
+        return LibraryOp(Operand(op.name, ("m", "n"), Access.POINTER), how, operands, split, order, wait)
+    return _into(
+        problem, targets[0], LibraryOp(Operand("", ("m", "n"), Access.POINTER), how, operands, split, order, wait)
+    )
+
+
+def _left(problem: Problem, read: Map, operand: Operand) -> tuple[Operand, Wait | None, str]:
+    """The left operand, what chunks of it are waited for, and the exchange that brings them."""
+    relation = problem.graph.relation(read.value)
+    if relation is None or relation.plain:
+        return operand, None, ""
+    if relation.library or relation.dim != 0 or operand.remote or operand.window:
+        raise Illegal(f"{read.value} lies in parts, which the library cannot read as one matrix")
+    op = problem.graph.consumers(relation.name)[0]
+    return operand, read_wait(problem, op, read, {}), relation.name
+
+
+def _into(problem: Problem, relation: Relation, made: LibraryOp) -> LibraryOp:
+    """The output goes into an exchange: chunk by chunk where copy engines push it."""
+    source = source_of(problem, relation)
+    made = replace(made, out=replace(made.out, buffer=source))
+    if relation.kind is Kind.REDUCE or relation.library:
+        if relation.kind is Kind.SCATTER and relation.dim != 0:  # what a gather sends is one part, hence one matrix
+            raise Illegal(f"parts of {relation.source} along columns are not one matrix for the library")
+        return made
+    if made.split or (relation.kind is Kind.SCATTER and relation.dim != 0):
+        raise Illegal(f"parts of {relation.source} are not one matrix for the library")
+    made = replace(made, order=rank_order(problem.topology, 1), wait=None)
+    if problem.split_source(relation):
+        return replace(made, split=relation.name, counted=True)
+    return made
