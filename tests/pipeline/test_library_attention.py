@@ -1,4 +1,4 @@
-"""Attention by the library: it equals the definition on emulated ranks, what it cannot do is refused, and its mistakes are found."""
+"""Attention by the library equals the definition on emulated ranks; what it cannot do is refused, and its mistakes are found."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def numbered(at: int, new: object) -> Callable[[Call], Call]:
 
 BUGS: dict[str, Callable[[Call], Call]] = {
     "another scale": lambda step: replace(step, scale=0.5),
-    "no mask": lambda step: replace(step, function="attention", numbers=step.numbers[:2]),  # type: ignore[arg-type]
+    "no mask": lambda step: replace(step, function="attention", numbers=step.numbers[:2]),
     "the mask of rank 0": numbered(2, 0),
     "a mask of one key more": numbered(2, rank * 24 + 1),
     "heads of half the size": numbered(1, 8),
