@@ -35,6 +35,7 @@ from tilelink.ir.spec import (
     Route,
     SendRecv,
     Slice,
+    Unflatten,
 )
 from tilelink.ir.user_op import UserOp, of_user
 
@@ -80,8 +81,8 @@ def _expression(spec: BoundSpec, node: BoundNode, library: Collection[str]) -> s
     match node.operation:
         case AllGather():
             return f"{node.inputs[0]}  # gathered: the same tensor, placed otherwise"
-        case Flatten():
-            return f"{node.inputs[0]}.flattened()"
+        case Flatten() | Unflatten():
+            return f"{node.inputs[0]}.viewed({node.output.shape})"
         case SendRecv(by):
             placement = node.output.placement
             assert isinstance(placement, Shard)  # only parts can move from rank to rank

@@ -44,9 +44,9 @@ class Near(NamedTuple):
         value = self.value.narrow(dim, start, length)
         return Near(value, self.error if isinstance(self.error, float) else self.error.narrow(dim, start, length))
 
-    def flattened(self) -> Near:
-        """[B, Q, D] as [B, Q * D]."""
-        return Near(self.value.flatten(1), self.error if isinstance(self.error, float) else self.error.flatten(1))
+    def viewed(self, shape: tuple[int, ...]) -> Near:
+        """The same elements in another shape."""
+        return Near(self.value.view(shape), self.error if isinstance(self.error, float) else self.error.view(shape))
 
     def chosen(self, index: torch.Tensor | int) -> Near:
         """Some rows, or one part along the first dimension."""

@@ -13,7 +13,7 @@ import tilelink
 GROUPS = {
     "Declare an operator": ("overlap", "Tensor", "dims", "Replicate", "Shard", "Partial"),
     "Operations": ("matmul", "silu", "gelu", "relu", "add", "sub", "mul", "div", "neg"),
-    "Attention": ("attention", "merge_states", "flatten"),
+    "Attention": ("attention", "merge_states", "flatten", "unflatten"),
     "Experts": ("route", "dispatch", "grouped_matmul", "combine"),
     "Collectives": ("all_gather", "reduce_scatter", "all_reduce", "send_recv"),
     "Tile ops of your own": ("op", "fold", "axes"),

@@ -67,6 +67,7 @@ from tilelink.ir.spec import (
     SendRecv,
     Slice,
     Spread,
+    Unflatten,
     UserFold,
 )
 
@@ -158,7 +159,7 @@ class _Expansion:
                 self.nodes.append(Merging(out, operation, node.inputs, node.line))
             case LogWeights() | UserFold():  # of the merge that makes its operand
                 self.values[out] = GraphValue(out, node.output.local, node.output.dtype)
-            case Dispatch() | Attention() | DecodeAttention() | MergeStates() | Flatten():
+            case Dispatch() | Attention() | DecodeAttention() | MergeStates() | Flatten() | Unflatten():
                 raise AssertionError("it is computed otherwise")
             case Attend():
                 self._attend(node, operation)

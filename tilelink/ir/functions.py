@@ -8,7 +8,7 @@ from typing import Literal, overload
 
 import sympy
 
-from tilelink.errors import BadAttention, BadRouting, BadUserOp, NotATensor
+from tilelink.errors import BadAttention, BadRouting, BadShape, BadUserOp, NotATensor
 from tilelink.ir.location import here
 from tilelink.ir.routing import Routing
 from tilelink.ir.spec import (
@@ -27,6 +27,7 @@ from tilelink.ir.spec import (
     ReduceScatter,
     Route,
     SendRecv,
+    Unflatten,
 )
 from tilelink.ir.tensor import Scalar, Tensor, Transposed, record
 from tilelink.ir.user_op import Axes, Claims, make_user_op
@@ -53,6 +54,7 @@ __all__ = [  # of `tilelink`, too
     "send_recv",
     "silu",
     "sub",
+    "unflatten",
 ]
 
 
@@ -221,12 +223,25 @@ def merge_states(
 
 
 def flatten(x: Tensor) -> Tensor:
-    """`[B, Q, D] -> [B, Q * D]` of what attention of one query a sequence makes: heads side by side, for a matmul behind it. No
-    element moves.
+    """`[B, S, Q, D] -> [B * S, Q * D]`, or `[B, Q, D] -> [B, Q * D]`, of what attention makes: heads side by side, for a matmul
+    behind it. No element moves.
 
     Raises BadShape, AttentionPlacement, BadAttention, NotATensor.
     """
     return record(Flatten(), (x,), "flatten")
+
+
+def unflatten(x: Tensor, *shape: sympy.Expr | int) -> Tensor:
+    """`[B * S, Q * D] -> [B, S, Q, D]`, the `shape`: columns as heads. Sharded columns become sharded heads, sharded rows sequences,
+    or tokens where B is the number 1.
+
+    Raises BadShape, AttentionPlacement, BadAttention, NotATensor.
+    """
+    if len(shape) != 4:  # B, S, Q, D
+        raise BadShape(
+            here(), what="the shape of unflatten", rank=len(shape), shape=", ".join(map(str, shape)), legal="4"
+        )
+    return record(Unflatten(tuple(map(sympy.sympify, shape))), (x,), "unflatten")
 
 
 def route(ids: Tensor, num_experts: sympy.Expr | int) -> Routing:

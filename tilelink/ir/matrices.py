@@ -30,6 +30,7 @@ from tilelink.ir.spec import (
     Merged,
     MergeStates,
     ReduceScatter,
+    Unflatten,
 )
 
 _DIMS, _OF_ROWS = 4, 2  # dimensions of what becomes a matrix, and how many of them are rows
@@ -43,7 +44,34 @@ def as_matrices(spec: BoundSpec) -> BoundSpec:
     if any(isinstance(node.operation, Merged) for node in spec.nodes):
         return spec  # it has been
     nodes = tuple(one for node in spec.nodes for one in _nodes(spec, node))
-    return replace(spec, inputs=tuple(map(_value, spec.inputs)), nodes=nodes)
+    return _without_views(spec, replace(spec, inputs=tuple(map(_value, spec.inputs)), nodes=nodes))
+
+
+def _views(spec: BoundSpec, node: BoundNode) -> bool:
+    """Whether it gives another shape to what is a matrix in both."""
+    of_tokens = isinstance(node.operation, Flatten) and len(spec.value(node.inputs[0]).shape) == _DIMS
+    return of_tokens or isinstance(node.operation, Unflatten)
+
+
+def _without_views(spec: BoundSpec, made: BoundSpec) -> BoundSpec:
+    """`made` of `spec` with one name for what views show in other shapes. Raises BadAttention."""
+    names, given = dict[str, str](), {value.name for value in spec.inputs}
+    for node in spec.nodes:
+        if not _views(spec, node):
+            continue
+        source, name = names.get(node.inputs[0], node.inputs[0]), node.output.name
+        if name in spec.outputs and (source in spec.outputs or source in given):
+            reason = f"{name} is returned, which is the memory of {source} in another shape"
+            legal = "A parameter is no result; of a result one shape is returned."
+            raise BadAttention(node.line, reason=reason, legal=legal)
+        old, kept = (source, name) if name in spec.outputs else (name, source)
+        names = {one: kept if other == old else other for one, other in names.items()} | {old: kept}
+
+    def renamed(node: BoundNode) -> BoundNode:
+        output = replace(node.output, name=names.get(node.output.name, node.output.name))
+        return replace(node, inputs=tuple(names.get(one, one) for one in node.inputs), output=output)
+
+    return replace(made, nodes=tuple(map(renamed, made.nodes))) if names else made
 
 
 def matrix_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -72,6 +100,8 @@ def _nodes(spec: BoundSpec, node: BoundNode) -> Iterator[BoundNode]:
     """What `node` becomes. Means and logarithms of states are merged where the first of both is reduced."""
     if (found := of_fold(spec, node)) is not None:
         yield from found
+        return
+    if _views(spec, node):
         return
     if isinstance(node.operation, Attention):
         logs = _beside(spec, node)
@@ -231,8 +261,17 @@ def _merged(spec: BoundSpec, node: BoundNode, logs: BoundNode | None) -> BoundNo
 
 
 def _gathered(spec: BoundSpec, name: str) -> bool:
-    """Whether the value is put together of tokens of all ranks."""
-    return any(node.output.name == name and node.operation == AllGather(TOKENS) for node in spec.nodes)
+    """Whether the value is put together of tokens of all ranks. Raises BadAttention."""
+    made = _maker_of(spec, name)
+    if made is None or not isinstance(made.operation, Unflatten):
+        return made is not None and made.operation == AllGather(TOKENS)
+    rows, sequences = _maker_of(spec, made.inputs[0]), made.output.shape[BATCH]
+    if rows is None or rows.operation != AllGather(0):
+        return False
+    if sequences > 1:
+        reason = f"{name} is of {sequences} sequences, and unflatten makes it of rows that are gathered"
+        raise BadAttention(made.line, reason=reason, legal="unflatten comes first, then all_gather(dim=1).")
+    return True
 
 
 def names_of_matrices(values: Iterable[BoundValue]) -> frozenset[str]:

@@ -34,6 +34,8 @@ from tilelink.ir.ops.collectives import ReduceScatter as ReduceScatter
 from tilelink.ir.ops.collectives import ReduceTokens as ReduceTokens
 from tilelink.ir.ops.collectives import SendRecv as SendRecv
 from tilelink.ir.ops.elementwise import Elementwise as Elementwise
+from tilelink.ir.ops.heads import Flatten as Flatten
+from tilelink.ir.ops.heads import Unflatten as Unflatten
 from tilelink.ir.ops.matmul import Matmul as Matmul
 from tilelink.ir.ops.op import with_sizes
 from tilelink.ir.ops.routing import Combine as Combine
@@ -44,7 +46,6 @@ from tilelink.ir.ops.routing import Route as Route
 from tilelink.ir.ops.routing import Spread as Spread
 from tilelink.ir.ops.slices import Slice as Slice
 from tilelink.ir.ops.states import DecodeAttention as DecodeAttention
-from tilelink.ir.ops.states import Flatten as Flatten
 from tilelink.ir.ops.states import LogWeights as LogWeights
 from tilelink.ir.ops.states import Merged as Merged
 from tilelink.ir.ops.states import MergeStates as MergeStates
@@ -80,6 +81,7 @@ Operation = (
     | MergeStates
     | LogWeights
     | Flatten
+    | Unflatten
     | Merged
 )
 

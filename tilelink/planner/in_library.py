@@ -14,9 +14,8 @@ _OF_ATTENTION = 2  # bytes of an element
 
 def in_library(spec: BoundSpec) -> list[str]:
     """Names of what the library may compute, in program order."""
-    computed = {node.output.name: node for node in as_computed(spec).nodes}
-    nodes = (computed.get(node.output.name, node) for node in spec.nodes)
-    return [node.output.name for node in nodes if library_computes(node.operation, node.output.dtype)]
+    nodes = {node.output.name: node for node in (*spec.nodes, *as_computed(spec).nodes)}
+    return [name for name, node in nodes.items() if library_computes(node.operation, node.output.dtype)]
 
 
 def library_computes(operation: object, dtype: str) -> bool:

@@ -41,6 +41,7 @@ from tilelink.ir.spec import (
     Route,
     SendRecv,
     Slice,
+    Unflatten,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.runtime.meaning import evaluate
@@ -89,8 +90,8 @@ def _node(spec: BoundSpec, node: BoundNode, operands: list[list[Near]], library:
     match node.operation:
         case AllGather():
             return operands[0]  # the same tensor, placed otherwise
-        case Flatten():
-            return [operands[0][0].flattened()]
+        case Flatten() | Unflatten():
+            return [operands[0][0].viewed(node.output.shape)]
         case SendRecv(by):
             placement = node.output.placement
             assert isinstance(placement, Shard)  # only parts can move from rank to rank

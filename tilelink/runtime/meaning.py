@@ -42,6 +42,7 @@ from tilelink.ir.spec import (
     SendRecv,
     Slice,
     Spread,
+    Unflatten,
 )
 from tilelink.ir.user_op import UserOp
 from tilelink.ir.user_reference import in_float64, reference_of
@@ -118,7 +119,9 @@ def _meaning(spec: BoundSpec, node: BoundNode, operands: list[torch.Tensor]) -> 
         case Attend() | Merged():
             raise AssertionError("it is of matrices")
         case Flatten():
-            return operands[0].flatten(1)
+            return operands[0].flatten(-2).flatten(0, -2)
+        case Unflatten(shape):
+            return operands[0].view(shape)
         case AllGather() | ReduceScatter() | AllReduce() | Return():
             return operands[0]  # the same tensor, placed otherwise
         case SendRecv(by):

@@ -125,25 +125,6 @@ class MergeStates(Op):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Flatten(Op):
-    """`[B, Q, D] -> [B, Q * D]`: heads side by side, as the projection behind attention takes them."""
-
-    word: ClassVar[str] = "flatten"
-    suffix: ClassVar[str] = "_flat"
-    most_dims: ClassVar[int] = 3
-
-    def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
-        (x,) = operands
-        if len(x.shape) != 3:
-            what = f"flatten operand {x.name}"
-            raise BadShape(location, what=what, rank=len(x.shape), shape=text(x.shape), legal="3")
-        if x.placement in (Partial(), Shard(2)):
-            legal = "Replicate(), Shard(0), Shard(1): all_reduce or reduce_scatter comes first"
-            raise AttentionPlacement(location, given=f"{x.name} is {x.placement}", legal=legal)
-        return (x.shape[0], x.shape[1] * x.shape[2]), x.placement
-
-
 StatesOp = DecodeAttention | MergeStates
 
 
