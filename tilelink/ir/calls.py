@@ -27,8 +27,8 @@ class LibraryOp:
     out: Operand
     how: Matmul | Attend
     operands: tuple[Operand, ...]
+    order: RankOrder  # of the parts of an exchange
     split: str = ""  # exchange, or empty: one call
-    order: RankOrder | None = None  # of the parts of that exchange
     wait: Wait | None = None  # of the split exchange
     counted: bool = False  # each (part, chunk) when it is there
 

@@ -232,8 +232,8 @@ def flatten(x: Tensor) -> Tensor:
 
 
 def unflatten(x: Tensor, *shape: sympy.Expr | int) -> Tensor:
-    """`[B * S, Q * D] -> [B, S, Q, D]`, the `shape`: columns as heads. Sharded columns become sharded heads, sharded rows sequences,
-    or tokens where B is the number 1.
+    """`[B * S, Q * D] -> [B, S, Q, D]`, the `shape`: columns as heads. Sharded columns become sharded heads, sharded rows
+    sequences, or tokens where B is the number 1.
 
     Raises BadShape, AttentionPlacement, BadAttention, NotATensor.
     """

@@ -40,9 +40,9 @@ def library_op(problem: Problem, group: Group) -> LibraryOp:
             raise Illegal(f"{read.value} lies in parts, which the library cannot read as one matrix")
     order = rank_order(problem.topology, 0)
     if not targets:
-        return LibraryOp(Operand(op.name, ("m", "n"), Access.POINTER), how, operands, split, order, wait)
+        return LibraryOp(Operand(op.name, ("m", "n"), Access.POINTER), how, operands, order, split, wait)
     return _into(
-        problem, targets[0], LibraryOp(Operand("", ("m", "n"), Access.POINTER), how, operands, split, order, wait)
+        problem, targets[0], LibraryOp(Operand("", ("m", "n"), Access.POINTER), how, operands, order, split, wait)
     )
 
 
