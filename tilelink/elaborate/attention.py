@@ -83,7 +83,9 @@ def attended(
         theirs = (*awaited, *_part(tiles, step, first, Stands.BEHIND if earlier else Stands.ANYWHERE))
         if how.causal and not earlier:
             theirs = (If(Index("max", (first + height, 0)), 0, (), theirs),)
-    return (*start, *own, For(number.op, rank if earlier else axis.segments - 1, theirs, let), *end)
+    # parts that the window of the first row goes back to
+    before = least(rank, rounded_up(greatest(how.window - 1 - position, 0), axis.extent)) if how.window else rank
+    return (*start, *own, For(number.op, before if earlier else axis.segments - 1, theirs, let), *end)
 
 
 def _logs(tiles: Tiles, step: AttendBody) -> tuple[Step, ...]:

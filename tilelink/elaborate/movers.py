@@ -70,6 +70,16 @@ def _at_least(chunk: int) -> Number:
     return (CHUNK + 1) // (chunk + 1) if chunk == 0 else Index("min", (1, Index("//", (CHUNK, chunk))))
 
 
+def _within_reach(exchange: Exchange, body: tuple[Step, ...]) -> tuple[Step, ...]:
+    """What is done for a peer that needs the part: whoever reads stands behind the rank whose part it is, and not too far."""
+    if exchange.reach is None:
+        return body
+    reader, owner = (PEER, rank) if exchange.transfer is Transfer.PUSH else (rank, PEER)
+    if exchange.reach < exchange.order.ranks.num_ranks - 1:
+        body = (If(Index("max", (reader - owner - exchange.reach, 0)), 0, body),)
+    return (If(Index("max", (owner + 1 - reader, 0)), 0, body),)
+
+
 def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
     """Chunks by copy engines, in the order of the exchange, each behind its source and before its signal. Roles follow each
     other: several streams share one wait for peers, whose word they could see at different times."""
@@ -82,7 +92,7 @@ def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
         told = (Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER, call),)
     let = peer_and_chunk(exchange.order, exchange.chunks, streams=launch.streams > 1)
     count = (schedule.num_ranks - 1) * exchange.chunks
-    body = (*ready(schedule, exchange), Move((source,), (target,)), *told)
+    body = _within_reach(exchange, (*ready(schedule, exchange), Move((source,), (target,)), *told))
     phases = [Phase(count, body, let)]
     roles: list[Role] = []
     if launch.awaits_done:
@@ -110,7 +120,7 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
         told = Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER, call, comm.programs)
     else:
         told = Notify(signals.arrived(exchange.name), (PEER, CHUNK), rank)
-    body = (*ready(schedule, exchange), Move((source,), (target,)), told)
+    body = _within_reach(exchange, (*ready(schedule, exchange), Move((source,), (target,)), told))
     let = (*peer_and_chunk(exchange.order, exchange.chunks, shifted=True), *share)
     title = "each program moves its share of every chunk"
     return Phase((schedule.num_ranks - 1) * exchange.chunks, body, let, every=True, title=title)

@@ -83,6 +83,7 @@ class Exchange:
     counted: bool = False  # `source` is made in the call, and counted chunk by chunk
     sent: Sent | Placed | None = None  # only these rows travel, and programs move the own ones like those of peers
     cut: Cut = Cut.ROWS
+    reach: int | None = None  # the part of a rank goes to so many of the ranks behind it; None: to all ranks
 
     @property
     def chunk_rows(self) -> int:

@@ -22,11 +22,13 @@ def attend_us(role: ComputeRole, fold: AttendBody, dtype: str, gpu: Gpu) -> floa
     """What an SM does for a tile, keys and values coming from the L2: two products for each pair of a query and a key that it
     sees. With a causal mask the last rank sees most: all keys, but for half of its own."""
     rows, keys = role.axis(fold.queries.index[0]), role.axis(fold.axis)
-    seen = keys.segments * keys.extent - (rows.extent / 2 if fold.how.causal else 0)
-    if fold.how.zigzag:  # all ranks see as much
+    how, seen = fold.how, keys.segments * keys.extent - (rows.extent / 2 if fold.how.causal else 0)
+    if how.zigzag:  # all ranks see as much
         seen = keys.segments * keys.extent / 2
+    if how.window:  # and of its keys whole tiles
+        seen = min(seen, how.window + rows.tile)
     share = _COOPERATIVE if role.cooperative else _ATTENDS if keys.tile <= _FEW_KEYS else _ATTENDS_WIDE
-    width = (fold.how.width + _BESIDE_WIDTH) * 128 / (128 + _BESIDE_WIDTH)
+    width = (how.width + _BESIDE_WIDTH) * 128 / (128 + _BESIDE_WIDTH)
     us = 4 * rows.tile * width * seen / (gpu.tflops(dtype) * share / gpu.num_sms) / 1e6
     return max(us, seen / keys.tile * _STEP_US)
 

@@ -89,6 +89,7 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
     made = by_tiles or structure.split_source(relation, choice)
     waits = exchange.transfer is Transfer.PULL or (made and not topology.gpu.stream_wait_value)
     hidden = COPY_START_US if choice.per_peer else 0.0
+    peers = peers if exchange.reach is None else exchange.reach  # of the rank that sends to most
     transfers = peers * exchange.chunks * max(0.0, chunk_us(topology, exchange, size, made=made) - hidden)
     chunks, ranks = exchange.chunks, topology.num_ranks
     first = ((peers - 1) * chunks + 1 if choice.nest is Nest.RANK_MAJOR else peers) / peers / chunks

@@ -159,8 +159,10 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
     source = source_buffer(structure, relation, choice)
     made = structure.by_tiles(relation.source) or structure.split_source(relation, choice)
     # Readers of a gather go through ranks upwards, and so do makers of what is scattered. What an owner pushes arrives in
-    # that order, and what a reader pulls has been made by its owner first, if it goes the other way.
-    reverse = (relation.kind is Kind.GATHER) == push and not bounded
+    # that order, and what a reader pulls has been made by its owner first, if it goes the other way. Who reads parts of the ranks
+    # before it alone begins with the last of them.
+    reach = structure.reach(relation)
+    reverse = ((relation.kind is Kind.GATHER) == push) != (reach is not None) and not bounded
     return Exchange(
         name=relation.name,
         kind=relation.kind,
@@ -179,6 +181,7 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
         counted=made and not bounded and not (in_place and not source),
         sent=_sent_rows(structure, relation, choice),
         cut=choice.cut or Cut.ROWS,
+        reach=reach,
     )
 
 

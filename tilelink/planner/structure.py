@@ -83,6 +83,21 @@ class Structure:
         """Whether tiles whose rows follow a routing make `value`."""
         return self.by_tiles(value) and any(one.routed for one in self.groups[self.maker(value)].anchor.axes)
 
+    def reach(self, relation: Relation) -> int | None:
+        """How many of the ranks behind a rank need its part, where causal attention alone reads it; None: all ranks may."""
+        readers = [(op, op.operation) for op in self.graph.consumers(relation.name)]
+        if relation.kind is not Kind.GATHER or relation.dim != 0 or relation.name in self.graph.outputs or not readers:
+            return None
+        found = 0
+        for op, how in readers:
+            rows = self.graph.values[op.reads[0].value].shape[0]
+            if not isinstance(how, Attend) or not how.causal or how.zigzag or not how.apart or rows != relation.part[0]:
+                return None
+            if op.reads[0].value == relation.name or op.name in self.library:
+                return None
+            found = max(found, how.reach(rows // how.sequences, relation.num_ranks))
+        return found
+
     def is_kept(self, value: str) -> bool:
         """Whether the plain tensor is needed after its maker: by the user, by other groups, or as source of a SHIFT."""
         shifted = any(r.source == value and r.kind is Kind.SHIFT for r in self.graph.relations())

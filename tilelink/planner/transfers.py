@@ -80,7 +80,8 @@ class Transfers:
         size = DTYPE_BYTES[self.parts.buffer(name).dtype]
         us = chunk_us(self.topology, exchange, size, made=exchange.counted)
         by_rank = exchange.order.nest is Nest.RANK_MAJOR
-        made = self.made[exchange.name]
+        peers = self.peers if exchange.reach is None else exchange.reach  # of the rank that needs most
+        made = self.made[exchange.name][:peers]
         ready = (made if by_rank else made.T).ravel()  # in the order of the mover
         streams = self._streams(exchange)
         others = [spans for name, spans in self.port.items() if name != exchange.name]
@@ -92,12 +93,14 @@ class Transfers:
             starts = begins + min(us, COPY_START_US)
         else:
             busy = [] if alone else sorted((first, last) for spans in others for first, last in spans.tolist())
-            begins, starts, ends = _one_by_one(ready.tolist(), us, streams, self.peers, exchange, busy)
+            begins, starts, ends = _one_by_one(ready.tolist(), us, streams, peers, exchange, busy)
         self.moves[exchange.name] = np.array((begins, ends)).T
         if num_links(self.topology) == 1:
             self.port[exchange.name] = np.array((starts, ends)).T
-        places = ends.reshape(self.peers, exchange.chunks) if by_rank else ends.reshape(exchange.chunks, self.peers).T
-        self.arrivals[exchange.name] = places + self.topology.levels[0].signal_us
+        places = ends.reshape(peers, exchange.chunks) if by_rank else ends.reshape(exchange.chunks, peers).T
+        arrived = np.zeros((self.peers, exchange.chunks))
+        arrived[:peers] = places + self.topology.levels[0].signal_us
+        self.arrivals[exchange.name] = arrived
         self.end = max(self.end, float(ends[-1]))
 
     def _streams(self, exchange: Exchange) -> int:

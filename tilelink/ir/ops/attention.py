@@ -124,6 +124,10 @@ class Attend(Op):
     def indices(self, shapes: Sequence[tuple[int, ...]]) -> Indices:
         return (("m", "n"), ("k", "d"), ("k", "d")), ("m", "n")
 
+    def reach(self, tokens: int, ranks: int) -> int:
+        """How many of the ranks before it a rank sees keys of, where each has so many tokens of a sequence, queries and keys."""
+        return min(ranks - 1, max(1, -(-(self.window - 1) // tokens))) if self.window else ranks - 1
+
     @property
     def log2_scale(self) -> float:
         """Of scores whose exponentials are of 2."""
