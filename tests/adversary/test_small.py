@@ -8,6 +8,7 @@ import pytest
 
 import lowering
 import topologies
+from tests.pipeline.attention_specs import How, spec_of
 from tests.pipeline.workloads import SIZES, load
 from tilelink.adversary.small import small_form
 from tilelink.adversary.subject import of_schedule
@@ -57,6 +58,22 @@ def test_it_runs_right(seed: int) -> None:
     )
     assert outcome.error is None, f"{small}\n{outcome.error}"
     assert outcome.steps > 0 and outcome.difference is None
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("pins", [{}, {"mover": "CopyEngine()"}, {"mover": "Library()", "compute": "library"}], ids=str)
+@pytest.mark.parametrize("how", [How(), How(causal=True), How(causal=True, window=700)], ids=str)
+def test_attention_has_whole_tiles_whoever_brings_its_keys(
+    how: How, pins: dict[str, str], width: int, ranks: int
+) -> None:
+    if how.window and "compute" in pins:
+        pytest.skip("the library has no windows")
+    topology, spec = topologies.load("h200-nvswitch", ranks), spec_of("gathered", how)
+    schedule = spec.plan_for(topology, {"B": 1, "S": 4096, "Q": 8, "G": 2, "D": width}, "bf16", pins)
+    small = small_form(spec.spec, schedule, topology)
+    assert [type(launch) for launch in small.launches] == [type(launch) for launch in schedule.launches]
 
 
 @pytest.mark.slow

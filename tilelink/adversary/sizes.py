@@ -57,7 +57,7 @@ def uses(spec: Spec, schedule: Schedule) -> Uses:
             for symbol in _columns(values, kernel.compute.name):
                 columns.setdefault(symbol, set()).add(kernel.compute.name)
     chosen = [*_rows(spec, values, dict(schedule.decided.collectives))]
-    rows = {symbol for _, symbol in chosen} or {schedule.spec.sizes[0][0]}
+    rows = {symbol for _, symbol in chosen} | _tokens(spec, values) or {schedule.spec.sizes[0][0]}
     shared |= {symbol for how, symbol in chosen if how.shots > 1}  # each rank adds its share of the rows
     found = {symbol: frozenset(names) for symbol, names in columns.items()}
     return Uses(frozenset(rows), frozenset(shared), frozenset(ragged), found)
@@ -107,6 +107,12 @@ def heads(spec: Spec, schedule: Schedule, choices: Choices) -> dict[str, int]:
                 for dim, size in (sizes | {HEADS: heads_of}).items():
                     found |= dict.fromkeys(_symbols(values[name].shape[dim]), size)
     return found
+
+
+def _tokens(spec: Spec, values: Mapping[str, Value]) -> set[str]:
+    """Sizes of attention along which queries and keys lie: rows of its tiles, whoever brings the keys."""
+    attended = (node.inputs[:2] for node in spec.nodes if isinstance(node.operation, Attention))
+    return {symbol for names in attended for name in names for symbol in _symbols(values[name].shape[TOKENS])}
 
 
 def _rows(
