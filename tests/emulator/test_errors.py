@@ -107,6 +107,11 @@ def main_stream() -> emulator.EmulatedStream:
     return World(2, num_sms=4).fabrics[0].main()
 
 
+def attend_to_parts_of_heads() -> None:
+    x = torch.ones(4, 8)
+    main_stream().attention(torch.ones(4, 8), x, x, x, sequences=1, width=3, scale=1.0)
+
+
 MISTAKES: dict[str, Callable[[], object]] = {
     "OutOfBounds": lambda: overrun(0),
     "SymmetricMismatch": mismatched_allocation,
@@ -118,7 +123,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "BadCollective": lambda: main_stream().all_gather(torch.ones(3, 2), torch.ones(2, 2)),
     "IllegalCopy": lambda: main_stream().copy(torch.ones(4), torch.ones(5)),
     "IllegalWord": write_two_words,
-    "IllegalAttention": lambda: main_stream().attention(*(torch.ones(4, 8) for _ in range(4)), 1, 3, 1.0),
+    "IllegalAttention": attend_to_parts_of_heads,
     "IllegalMatmul": lambda: main_stream().matmul(torch.ones(2, 2), torch.ones(2, 3), torch.ones(2, 3)),
     "IllegalLaunch": lambda: main_stream().launch(kernels.notify, (1,), torch.ones(1), 1, num_warp=8),
     "IllegalWorld": lambda: World(2, num_sms=0),
