@@ -44,7 +44,7 @@ def check_form(cell: Cell, pins: dict[str, str] | None = None) -> tuple[Schedule
     return schedule, small
 
 
-@pytest.mark.parametrize(("cell", "pins"), KNOWN, ids=lambda value: str(value))
+@pytest.mark.parametrize(("cell", "pins"), KNOWN, ids=["columns in turns", "columns", "weights", "gathered columns"])
 @pytest.mark.slow
 def test_turns_and_halves(cell: Cell, pins: dict[str, str]) -> None:
     _, small = check_form(cell, pins)
