@@ -186,3 +186,29 @@ def test_what_is_no_view_is_refused() -> None:
     assert "parameter is no result" in str(found(parameter, "S", "Q", "D"))
     assert "some tokens of each of the 2 sequences" in str(found(several, "B", "S", "Q", "D"))
     assert "unflatten comes first" in str(found(of_rows, "B", "S", "Q", "D"))
+
+
+@pytest.mark.parametrize("reader", ["flatten", "queries", "caller", "keys"])
+def test_gathered_tokens_of_several_sequences_are_for_keys_alone(reader: str) -> None:
+    """They lie rank by rank, so that no sequence is in one piece."""
+
+    @tilelink.overlap
+    def gathered(
+        x: Tensor(B, S, Q, D, placement=Shard(1)),  # type: ignore[valid-type]
+        y: Tensor(B, S, Q, D),  # type: ignore[valid-type]
+        w: Tensor(Q * D, H),  # type: ignore[valid-type]
+    ) -> Any:
+        whole = tilelink.all_gather(x, dim=1)
+        if reader == "flatten":
+            return tilelink.matmul(tilelink.flatten(whole), w)
+        if reader == "caller":
+            return whole
+        return tilelink.attention(whole, y, y) if reader == "queries" else tilelink.attention(y, whole, whole)
+
+    machine, sizes = topologies.load("laptop-switch", 2), {"B": 2, "S": 32, "Q": 2, "D": 16, "H": 32}
+    if reader != "keys":
+        with pytest.raises(BadAttention, match="lie rank by rank"):
+            gathered.plan_for(machine, sizes, "bf16", {})
+    for sequences in (1, 2) if reader == "keys" else (1,):
+        schedule = gathered.plan_for(machine, sizes | {"B": sequences}, "bf16", {})
+        assert run_emulated(schedule, lowering.emit(schedule), calls=2).equal

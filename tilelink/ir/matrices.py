@@ -43,8 +43,23 @@ def as_matrices(spec: BoundSpec) -> BoundSpec:
         return spec
     if any(isinstance(node.operation, Merged) for node in spec.nodes):
         return spec  # it has been
+    for node in spec.nodes:
+        _check_gathered(spec, node)
     nodes = tuple(one for node in spec.nodes for one in _nodes(spec, node))
     return _without_views(spec, replace(spec, inputs=tuple(map(_value, spec.inputs)), nodes=nodes))
+
+
+def _check_gathered(spec: BoundSpec, node: BoundNode) -> None:
+    """Gathered tokens of several sequences lie rank by rank, which keys and values of attention may. Raises BadAttention."""
+    name, shape = node.output.name, node.output.shape
+    if node.operation != AllGather(TOKENS) or len(shape) != _DIMS or shape[BATCH] == 1:
+        return
+    attends = (Attention, LogWeights)
+    others = [one for one in spec.nodes if name in one.inputs[: 1 if isinstance(one.operation, attends) else None]]
+    if others or name in spec.outputs:
+        who = f"{others[0].operation.word} takes" if others else "the caller gets"
+        reason = f"{who} {name}, tokens of {shape[BATCH]} sequences that lie rank by rank"
+        raise BadAttention(node.line, reason=reason, legal="Keys and values of attention; or one sequence.")
 
 
 def _views(spec: BoundSpec, node: BoundNode) -> bool:
