@@ -40,14 +40,52 @@ class LibraryCalls:
         """Queries [sequences * S, Q * width] over keys and values [sequences * T, G * width]. `first`: query i sees keys up to
         first + i. Keys before the own ones are a piece without a mask, and the means of both are merged by their weights."""
         with self._current():
-            q, k, v = (x.view(sequences, x.shape[0] // sequences, -1, width).transpose(1, 2) for x in (q, k, v))
-            out = out.view(sequences, -1, q.shape[1], width).transpose(1, 2)
+            q, k, v, out = (heads_of(x, sequences, width) for x in (q, k, v, out))
             own = slice(max(first, 0), None if first < 0 else first + q.shape[2])
             mean, weight = attend(q, k[:, :, own], v[:, :, own], scale, first >= 0)
             if first > 0:
                 before, others = attend(q, k[:, :, :first], v[:, :, :first], scale, False)
                 torch.lerp(mean, before, torch.sigmoid(others - weight).to(mean.dtype), out=mean)
             out.copy_(mean)
+
+    def attention_state(
+        self,
+        out: torch.Tensor,
+        logs: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        sequences: int,
+        width: int,
+        scale: float,
+        first: int = -1,
+    ) -> None:
+        """Attention over a part of the keys, and `logs` [sequences * S, Q] of the sums of its weights. `first`: query i sees keys
+        up to i, and it is 0."""
+        with self._current():
+            q, k, v, means = (heads_of(x, sequences, width) for x in (q, k, v, out))
+            mean, weight = attend(q, k, v, scale, first >= 0)
+            means.copy_(mean)
+            heads_of(logs, sequences, 1).copy_(weight)
+
+    def merged_attention(
+        self,
+        out: torch.Tensor,
+        logs: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        sequences: int,
+        width: int,
+        scale: float,
+    ) -> None:
+        """The same over another part of the keys, without a mask, merged into `out` and `logs` by the weights of both."""
+        with self._current():
+            q, k, v, means = (heads_of(x, sequences, width) for x in (q, k, v, out))
+            weights = heads_of(logs, sequences, 1)
+            mean, weight = attend(q, k, v, scale, False)
+            torch.lerp(means, mean, torch.sigmoid(weight - weights).to(mean.dtype), out=means)
+            torch.logaddexp(weights, weight, out=weights)
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         with self._current():
@@ -60,6 +98,11 @@ class LibraryCalls:
     def all_reduce(self, x: torch.Tensor) -> None:
         with self._current():
             dist.all_reduce(x, group=self.fabric.group)
+
+
+def heads_of(x: torch.Tensor, sequences: int, width: int) -> torch.Tensor:
+    """[sequences * S, Q * width] as [sequences, Q, S, width]."""
+    return x.view(sequences, x.shape[0] // sequences, -1, width).transpose(1, 2)
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool) -> tuple[Any, Any]:

@@ -21,6 +21,7 @@ from tilelink.schedule.roles import CopyEngine, Launch, Phase, Role, Who
 from tilelink.schedule.steps import (
     ATTENTION,
     CAUSAL_ATTENTION,
+    STATES,
     Call,
     Compute,
     Load,
@@ -36,7 +37,7 @@ from tilelink.schedule.walk import indices, steps_in
 
 _PRODUCTS = ("matmul", "matmul_transposed")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
-_ATTENTION = (ATTENTION, CAUSAL_ATTENTION)
+_ATTENTION = (ATTENTION, CAUSAL_ATTENTION, *STATES)
 _CALLS = (*_PRODUCTS, *_ATTENTION, *COLLECTIVES)  # of streams
 
 
@@ -210,7 +211,9 @@ class Streams(Body):
             regions = [f"{view}{self._as_rows(one)}" for view, one in zip(regions, _all(step), strict=True)]
         if step.function in _ATTENTION:
             sequences, width, *first = map(self.spell, step.numbers)
-            self.out.call(f"{self.stream}.attention(", [*regions, sequences, width, str(step.scale), *first])
+            given = len(step.results) + 3  # a state that is gone on with is there once
+            name = step.function.removeprefix("causal_")
+            self.out.call(f"{self.stream}.{name}(", [*regions[:given], sequences, width, str(step.scale), *first])
             return
         turned = ".t()" if step.function == "matmul_transposed" else ""
         name = "matmul" if step.function in _PRODUCTS else step.function

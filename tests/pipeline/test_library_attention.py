@@ -110,13 +110,6 @@ def test_what_it_cannot_do_is_refused(kind: str, how: How, sequences: int, dtype
         planned(kind, how, 2, sequences, dtype)
 
 
-def test_keys_that_come_chunk_by_chunk_are_refused() -> None:
-    with pytest.raises(TileLinkError):
-        pins = LIBRARY | {"mover": "CopyEngine()"}
-        sizes = {"B": 1, "S": 64, "Q": 4, "G": 2, "D": 16}
-        spec_of("gathered", How()).plan_for(topologies.load("h100-nvswitch", 2), sizes, "bf16", pins)
-
-
 def attends(new: Callable[[Call], Call]) -> Callable[[Step], tuple[Step, ...]]:
     return lambda step: (new(step),) if isinstance(step, Call) and "attention" in step.function else (step,)
 
@@ -145,6 +138,18 @@ def test_mistakes_are_found(bug: str) -> None:
     assert refuted(planned("gathered", How(causal=True), 2), attends(BUGS[bug]))
 
 
+def stand_in(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What cuDNN's operation makes, on the CPU."""
+    each = q.shape[1] // k.shape[1]
+    scores = q.float() @ k.repeat_interleave(each, 1).float().transpose(2, 3) * scale
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[2:], dtype=torch.bool).triu(1), -torch.inf)
+    mean = torch.softmax(scores, 3) @ v.repeat_interleave(each, 1).float()
+    return mean.to(q.dtype), scores.logsumexp(3, keepdim=True)
+
+
 class Host(LibraryCalls):
     """The emitted host code, with cuDNN's attention by definition."""
 
@@ -157,16 +162,6 @@ class Host(LibraryCalls):
 def test_the_host_code_merges_two_pieces(first: int, sequences: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU, where cuDNN's operation has a stand-in with its arguments and results."""
     rows, heads, keys, width = 24, 4, 2, 16
-
-    def stand_in(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        each = q.shape[1] // k.shape[1]
-        scores = q.float() @ k.repeat_interleave(each, 1).float().transpose(2, 3) * scale
-        if causal:
-            scores = scores.masked_fill(torch.ones(scores.shape[2:], dtype=torch.bool).triu(1), -torch.inf)
-        mean = torch.softmax(scores, 3) @ v.repeat_interleave(each, 1).float()
-        return mean.to(q.dtype), scores.logsumexp(3, keepdim=True)
 
     monkeypatch.setattr("lowering.host.library.attend", stand_in)
     generator = torch.Generator().manual_seed(first + 10 * sequences)

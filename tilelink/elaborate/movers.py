@@ -1,27 +1,30 @@
-"""Steps of movers: copies by engines and by programs beside the tiles, publications, and library calls."""
+"""Steps of movers: copies by engines and by programs beside the tiles, and publications."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
-from tilelink.elaborate.regions import LANE, Box, chunk_box, chunk_region, chunk_rows, part, rows_box, source_part
+from tilelink.elaborate.regions import (
+    LANE,
+    Box,
+    chunk_box,
+    chunk_region,
+    chunk_rows,
+    rows_box,
+    source_part,
+    whole_region,
+)
 from tilelink.elaborate.stores import STEP, places_of
 from tilelink.elaborate.tiles import SLOT, USE, in_tiles, item_lets
-from tilelink.ir.calls import CollectiveCall, LibraryOp
 from tilelink.ir.counting import counting_step, source_arrivals
 from tilelink.ir.movers import Transfer
 from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish
 from tilelink.ir.routed import Placed
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import Attend, Matmul
-from tilelink.ir.steps import Operand
 from tilelink.schedule.index import Index, Number, call, rank
 from tilelink.schedule.memory import Region
-from tilelink.schedule.names import FunctionName
-from tilelink.schedule.roles import CopyEngine, Host, Phase, Role
-from tilelink.schedule.steps import ATTENTION, CAUSAL_ATTENTION, Call, Compute, For, If, Move, Notify, Step, Store, Wait
+from tilelink.schedule.roles import CopyEngine, Phase, Role
+from tilelink.schedule.steps import Compute, For, If, Move, Notify, Step, Store, Wait
 
 PEER, CHUNK, PROGRAM = Index("peer"), Index("chunk"), Index("program")
 
@@ -212,76 +215,3 @@ def copy_own(schedule: Schedule, name: str) -> Move:
     number = rank if exchange.kind is Kind.SCATTER else None
     source = chunk_region(schedule, exchange.source, exchange, number, rows)
     return Move((source,), (chunk_region(schedule, exchange.target, exchange, rank, rows),))
-
-
-def whole_region(schedule: Schedule, buffer: str) -> Region:
-    shape = schedule.buffer(buffer).shape
-    return Region(buffer, tuple(0 for _ in shape), shape)
-
-
-def library_op(schedule: Schedule, launch: LibraryOp) -> Role:
-    """One call; or of a matmul one for each (part, chunk), behind the wait for it, before it is counted."""
-    body = (_call(schedule, launch, launch.how),)
-    phase = _by_chunks(schedule, launch, schedule.exchange(launch.split)) if launch.split else Phase(1, body)
-    return Role(launch.out.buffer, Host(), (phase,))
-
-
-def _call(schedule: Schedule, launch: LibraryOp, how: Matmul | Attend) -> Call:
-    """All of it. With a causal mask attention is told which of the keys the first query is of."""
-    out, operands = _whole(schedule, launch.out), tuple(_whole(schedule, one) for one in launch.operands)
-    if isinstance(how, Matmul):
-        own = (whole_region(schedule, one.own) for one in launch.operands[:1] if one.own)
-        return Call(_product(how), (out,), (*operands, *own))
-    sizes: tuple[Number, ...] = (how.sequences, how.width)
-    if how.causal:
-        sizes += (rank * (operands[0].extent[0] // how.sequences) if how.apart else 0,)
-    return Call(CAUSAL_ATTENTION if how.causal else ATTENTION, (out,), operands, numbers=sizes, scale=how.scale)
-
-
-def _product(how: Matmul) -> FunctionName:
-    return "matmul_transposed" if how.transposed else "matmul"
-
-
-def _by_chunks(schedule: Schedule, launch: LibraryOp, exchange: Exchange) -> Phase:
-    """A matmul for each (part, chunk) of the exchange."""
-    assert isinstance(launch.how, Matmul), "nothing else is computed chunk by chunk"
-    left, right = launch.operands[0], _whole(schedule, launch.operands[1])
-    function, segment = _product(launch.how), Index("owner")
-    first, rows = chunk_rows(exchange, CHUNK)
-
-    def rows_of(buffer: str, number: Number | None) -> Region:
-        shape = schedule.buffer(buffer).shape
-        cols = shape[-1]
-        if number is None or len(shape) == 3:
-            return part(schedule, buffer, number, [first, 0], [rows, cols])
-        return part(schedule, buffer, None, [number * exchange.rows + first, 0], [rows, cols])
-
-    out = rows_of(launch.out.buffer, segment)
-    there = Call(function, (out,), (rows_of(left.buffer, segment), right))
-    multiply: tuple[Step, ...] = (there,)
-    if left.own:
-        own = Call(function, (out,), (rows_of(left.own, None), right))
-        multiply = (If(segment, rank, (own,), (there,)),)
-    waits: tuple[Step, ...] = ()
-    if launch.wait is not None:
-        word, until = signals.awaited(schedule, exchange)
-        waits = (If(segment, rank, (), (Wait(word, (segment, CHUNK), until),)),)
-    counted = (Notify(signals.counted(exchange.name), (segment, CHUNK), rank, call),) if launch.counted else ()
-    let = ((segment.op, rank_at(launch.order, TILE // exchange.chunks)), ("chunk", TILE % exchange.chunks))
-    return Phase(schedule.num_ranks * exchange.chunks, (*waits, *multiply, *counted), let)
-
-
-def _whole(schedule: Schedule, operand: Operand) -> Region:
-    """All of the operand that is read: of the whole buffer, or of a window in it."""
-    whole = whole_region(schedule, operand.buffer)
-    if not operand.window:
-        return whole
-    lead = len(whole.start) - len(operand.window)
-    ends = tuple(end - first for first, end in operand.window)
-    return replace(whole, start=(*whole.start[:lead], *operand.first), extent=(*whole.extent[:lead], *ends))
-
-
-def library_collective(schedule: Schedule, launch: CollectiveCall) -> Role:
-    """By the library: its own ranks meet in it, and it reads and writes the memory of its own rank as far as this tells."""
-    regions = (whole_region(schedule, launch.out),), (whole_region(schedule, launch.operand),)
-    return Role(launch.out, Host(), (Phase(1, (Call(launch.function, *regions),)),))

@@ -178,6 +178,11 @@ def own_region(tiles: Tiles, operand: Operand) -> Region:
     return part(tiles.schedule, operand.own, number, starts, extents, access=operand.access)
 
 
+def whole_region(schedule: Schedule, buffer: str) -> Region:
+    shape = schedule.buffer(buffer).shape
+    return Region(buffer, tuple(0 for _ in shape), shape)
+
+
 def part(
     schedule: Schedule,
     buffer: str,

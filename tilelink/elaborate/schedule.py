@@ -8,6 +8,7 @@ from functools import lru_cache
 from tilelink.elaborate import movers, routed, signals, splits
 from tilelink.elaborate.dims import Names
 from tilelink.elaborate.folds import merge_steps
+from tilelink.elaborate.library import library_collective, library_op
 from tilelink.elaborate.packets import Blocks, packet_collective, packets_of_tiles
 from tilelink.elaborate.positions import TILE, lets
 from tilelink.elaborate.regions import Tiles
@@ -189,7 +190,7 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                     yield Launch(launch.stream, (role,), joins)
                     joins = ()
             case LibraryOp():
-                yield Launch(MAIN, (movers.library_op(planned, launch),))
+                yield Launch(MAIN, (library_op(planned, launch),))
             case SortRows():
                 yield Launch(MAIN, (routed.sort_rows(launch, int(planned.num_ranks)),))
             case ListRows():
@@ -197,7 +198,7 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case ListPlaces(placed):
                 yield Launch(MAIN, (routed.list_places(placed),))
             case LibraryCollective():
-                yield Launch(MAIN, (movers.library_collective(planned, launch),))
+                yield Launch(MAIN, (library_collective(planned, launch),))
             case StateMerge():
                 yield Launch(MAIN, (merge_steps(planned, launch).role(),))
             case PacketCollective(within=False, beside=False):

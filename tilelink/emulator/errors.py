@@ -173,8 +173,8 @@ class IllegalAttention(EmulationError):
     template = (
         "attention on stream {stream!r} of rank {rank} of {q} over {k} and {v} into {out}, {sequences} sequences, heads of "
         "{width}, first key {first}: the shapes do not fit.\n"
-        "Legal: q and out are [sequences * S, Q * width], k and v are [sequences * T, G * width], Q is a multiple of G, and "
-        "first + S is T at most."
+        "Legal: q and out are [sequences * S, Q * width], k and v are [sequences * T, G * width], Q is a multiple of G, "
+        "first + S is T at most, and logarithms are [sequences * S, Q]."
     )
 
 

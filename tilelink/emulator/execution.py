@@ -111,9 +111,9 @@ class Execution:
             case After(name, position):
                 self._after(self._streams[stream.rank, name], position, task)
             case Matmul(out, a, b):
-                self._library("a library matmul", (a, b), out, operation.run, stream)
-            case Attention(out, q, k, v):
-                self._library("the library's attention", (q, k, v), out, operation.run, stream)
+                self._library("a library matmul", (a, b), (out,), operation.run, stream)
+            case Attention():
+                self._library("the library's attention", operation.taken, operation.made, operation.run, stream)
             case Meet():
                 self._meet(operation, stream, task)
 
@@ -198,7 +198,7 @@ class Execution:
         self,
         what: str,
         reads: Iterable[torch.Tensor],
-        out: torch.Tensor,
+        writes: Iterable[torch.Tensor],
         run: Callable[[], None],
         stream: EmulatedStream,
     ) -> None:
@@ -207,7 +207,8 @@ class Execution:
         for tensor in reads:
             self._tell(Kind.LOAD, Via.LIBRARY, tensor)
         run()
-        self._tell(Kind.STORE, Via.LIBRARY, out)
+        for tensor in writes:
+            self._tell(Kind.STORE, Via.LIBRARY, tensor)
         self._machine.give_sm(stream.rank)
 
     def _meet(self, meet: Meet, stream: EmulatedStream, task: Task) -> None:

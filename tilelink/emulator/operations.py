@@ -96,7 +96,8 @@ class Matmul:
 @dataclass(frozen=True, slots=True)
 class Attention:
     """Of queries [sequences * S, Q * width] over keys and values [sequences * T, G * width]; query i sees keys up to
-    first + i, if that is no negative number."""
+    first + i, if that is no negative number. `logs` [sequences * S, Q] of the sums of weights, if anybody wants them; `merged`:
+    into what `out` and `logs` have."""
 
     out: torch.Tensor
     q: torch.Tensor
@@ -106,24 +107,41 @@ class Attention:
     width: int
     scale: float
     first: int
+    logs: torch.Tensor | None = None
+    merged: bool = False
+
+    @property
+    def made(self) -> tuple[torch.Tensor, ...]:
+        return (self.out,) if self.logs is None else (self.out, self.logs)
+
+    @property
+    def taken(self) -> tuple[torch.Tensor, ...]:
+        return self.q, self.k, self.v, *(self.made if self.merged else ())
 
     def __str__(self) -> str:
         return f"attention of {describe(self.q)} over {describe(self.k)}"
 
     def run(self) -> None:
-        """In fp32, rounded at the end."""
-        q, k, v = (
-            x.float().reshape(self.sequences, x.shape[0] // self.sequences, -1, self.width).transpose(1, 2)
-            for x in (self.q, self.k, self.v)
-        )
+        """In fp32; means are rounded before they are merged, and at the end."""
+        q, k, v = (self._heads(x.float(), self.width) for x in (self.q, self.k, self.v))
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
         scores = q @ k.transpose(2, 3) * self.scale
         if self.first >= 0:
             rows, cols = scores.shape[2:]
             hidden = torch.arange(cols) > self.first + torch.arange(rows)[:, None]
             scores = scores.masked_fill(hidden, float("-inf"))
-        found = torch.softmax(scores, dim=3) @ v
-        self.out.copy_(found.transpose(1, 2).reshape(self.out.shape))
+        mean = torch.softmax(scores, dim=3) @ v
+        if self.logs is not None:
+            weight = torch.logsumexp(scores, dim=3, keepdim=True)
+            if self.merged:
+                before, others = self._heads(self.out, self.width).float(), self._heads(self.logs, 1)
+                mean = torch.lerp(before, mean.to(self.out.dtype).float(), torch.sigmoid(weight - others))
+                weight = torch.logaddexp(weight, others)
+            self.logs.copy_(weight.transpose(1, 2).reshape(self.logs.shape))
+        self.out.copy_(mean.transpose(1, 2).reshape(self.out.shape))
+
+    def _heads(self, x: torch.Tensor, width: int) -> torch.Tensor:
+        return x.reshape(self.sequences, x.shape[0] // self.sequences, -1, width).transpose(1, 2)
 
 
 class CollectiveKind(Enum):

@@ -196,16 +196,50 @@ class EmulatedStream(StandIn):
     ) -> None:
         """Enqueue attention of queries [sequences * S, Q * width] over keys and values [sequences * T, G * width]; `first`:
         query i sees keys up to first + i. In fp32 and rounded; needs a free SM. Raises `IllegalAttention`."""
-        fits = out.shape == q.shape and k.shape == v.shape and all(x.dim() == 2 for x in (q, k))
+        self._attend(Attention(out, q, k, v, sequences, width, scale, first))
+
+    def attention_state(
+        self,
+        out: torch.Tensor,
+        logs: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        sequences: int,
+        width: int,
+        scale: float,
+        first: int = -1,
+    ) -> None:
+        """The same, and the natural logarithms [sequences * S, Q] of the sums of weights."""
+        self._attend(Attention(out, q, k, v, sequences, width, scale, first, logs))
+
+    def merged_attention(
+        self,
+        out: torch.Tensor,
+        logs: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        sequences: int,
+        width: int,
+        scale: float,
+    ) -> None:
+        """The same over other keys, merged into `out` and `logs`."""
+        self._attend(Attention(out, q, k, v, sequences, width, scale, -1, logs, merged=True))
+
+    def _attend(self, how: Attention) -> None:
+        q, k, sequences, width, first = how.q, how.k, how.sequences, how.width, how.first
+        fits = how.out.shape == q.shape and k.shape == how.v.shape and all(x.dim() == 2 for x in (q, k))
         heads = [x.shape[-1] // width for x in (q, k)]
         whole = not (q.shape[-1] % width or k.shape[-1] % width or q.shape[0] % sequences or k.shape[0] % sequences)
         seen = first < 0 or first + q.shape[0] // sequences <= k.shape[0] // sequences
-        if not (fits and whole and seen and heads[1] and heads[0] % heads[1] == 0):
-            shown = {name: describe(one) for name, one in (("out", out), ("q", q), ("k", k), ("v", v))}
+        logs = how.logs is None or tuple(how.logs.shape) == (q.shape[0], heads[0])
+        if not (fits and whole and seen and logs and heads[1] and heads[0] % heads[1] == 0):
+            shown = {name: describe(one) for name, one in (("out", how.out), ("q", q), ("k", k), ("v", how.v))}
             raise IllegalAttention(
                 stream=self.name, rank=self.rank, sequences=sequences, width=width, first=first, **shown
             )
-        self._enqueue(Attention(out, q, k, v, sequences, width, scale, first))
+        self._enqueue(how)
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         """Enqueue out[num_ranks * rows, ...] = all ranks' x; holds an SM while it waits for the others."""

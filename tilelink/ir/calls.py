@@ -21,16 +21,19 @@ class LibraryOp:
     """`out` = what `how` makes of `operands`, by the library on the compute stream.
 
     With `split`, a matmul is one call for each (part, chunk) of that exchange, in `order`: after waiting for the chunk if the
-    exchange delivers the left operand, before it is counted if the exchange takes `out`.
+    exchange delivers the left operand, before it is counted if the exchange takes `out`. Attention is one call for each part of
+    the exchanges of keys and of values, after waiting for it; each merges its means into `out`, and the logarithms of the sums
+    of their weights into `logs`.
     """
 
     out: Operand
     how: Matmul | Attend
     operands: tuple[Operand, ...]
     order: RankOrder  # of the parts of an exchange
-    split: str = ""  # exchange, or empty: one call
-    wait: Wait | None = None  # of the split exchange
+    split: tuple[str, ...] = ()  # exchanges, or empty: one call
+    wait: Wait | None = None  # of the split exchange of a matmul
     counted: bool = False  # each (part, chunk) when it is there
+    logs: str = ""  # buffer, of attention part by part
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from tilelink.planner.course_bounds import course_us
 from tilelink.planner.decisions import Chosen, Option
 from tilelink.planner.exchange_bounds import beside as beside_group
 from tilelink.planner.exchange_bounds import least_of_exchange, relation_of
+from tilelink.planner.in_library import attends_to_parts
 from tilelink.planner.layout import exchange_of, waits_late
 from tilelink.planner.library_cost import library_attention, library_matmul
 from tilelink.planner.links import index_us
@@ -89,19 +90,20 @@ def _loops(structure: Structure, chosen: Chosen, exchanges: dict[str, ExchangeCh
 
 @remembered
 def library_us(structure: Structure, name: str, pieces: int) -> Busy:
-    """What the library computes, a matmul in so many pieces."""
+    """What the library computes, in so many pieces."""
     anchor, gpu = group_of(structure, name).anchor, structure.topology.gpu
     operands = [structure.graph.values[read.value] for read in anchor.reads]
     shapes, dtype = [one.shape for one in operands], operands[1].dtype
     match anchor.operation:
         case Attend() as how:
-            found = library_attention(structure.topology, how, shapes[0][0], shapes[1][0], dtype)
+            found = library_attention(structure.topology, how, shapes[0][0], shapes[1][0], dtype, pieces)
+            us = found.total_us + (pieces - 1) * gpu.kernel_launch_us
         case Matmul(transposed):
             rows, cols, k = (axis.extent for axis in sorted(anchor.axes, key=lambda axis: axis.reduction))
             found = library_matmul(structure.topology, rows, cols, k, dtype, transposed, pieces)
+            us = found.total_us if pieces == 1 else pieces * found.piece_us + (pieces - 1) * gpu.kernel_launch_us
         case _:
             raise AssertionError("the library computes nothing else")
-    us = found.total_us if pieces == 1 else pieces * found.piece_us + (pieces - 1) * gpu.kernel_launch_us
     return Busy(gpu.kernel_launch_us + us, found.tensor_us, library=True, most_tensor=found.tensor_us)
 
 
@@ -119,8 +121,12 @@ def _maker(structure: Structure, name: str) -> str:
 
 
 def _pieces(structure: Structure, name: str, exchanges: dict[str, ExchangeChoice]) -> int:
-    """Of a matmul of the library: one for each chunk of the exchange that brings its left operand, or that sends its result."""
-    read = group_of(structure, name).anchor.reads[0].value
+    """Of what the library computes: one for each part of keys and values, or for each chunk of the exchange that brings the left
+    operand of a matmul, or that sends its result."""
+    anchor = group_of(structure, name).anchor
+    if attends_to_parts(structure.graph, anchor):
+        return structure.topology.num_ranks
+    read = anchor.reads[0].value
     if read in exchanges:
         return structure.topology.num_ranks * exchanges[read].chunks
     for other, choice in exchanges.items():

@@ -40,7 +40,7 @@ from tilelink.ir.nodes import (
     TellPlace,
 )
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import DTYPE_BYTES, Attend
+from tilelink.ir.spec import DTYPE_BYTES, Attend, Matmul
 from tilelink.ir.steps import MatmulBody
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Draft, draft_of
@@ -332,20 +332,43 @@ class Model:
         self.free = np.roll(last_ends(ends, role.programs, free), role.first % role.programs)
         self.now = max(self.now, float(ends.max()) + loop.cost.drain_us)
 
+    def _by_parts(self, launch: LibraryOp) -> None:
+        """Attention over the own keys, then over each part that has come, as the rank does it that sees all of them."""
+        times, pieces = self.by_library[launch.out.buffer], self.pieces(launch)
+        self.now += self.gpu.kernel_launch_us + times.total_us - (pieces - 1) * times.piece_us
+        found = self.transfers.arrivals
+        brought = [(name, np.sort(found[name].max(axis=1)).tolist()) for name in launch.split if name in found]
+        for number in range(pieces - 1):
+            arrived, name = max((each[number], name) for name, each in brought)
+            begin, self.now = self.now, max(self.now, arrived)
+            self.pauses.append((name, begin, self.now))
+            self.now += times.piece_us + self.gpu.kernel_launch_us
+
     def _of_library(self, launch: LibraryOp) -> LibraryTimes:
         first, second = (self.parts.buffer(one.buffer) for one in launch.operands[:2])
         if isinstance(launch.how, Attend):
-            return library_attention(self.topology, launch.how, first.shape[0], second.shape[0], first.dtype)
+            keys = (
+                second.shape[0]
+                if not launch.split
+                else self.topology.num_ranks * self.parts.exchange(launch.split[0]).rows
+            )
+            return library_attention(self.topology, launch.how, first.shape[0], keys, first.dtype, self.pieces(launch))
         shape = tuple(end - begin for begin, end in launch.operands[1].window) or second.shape
         k, cols = shape[::-1] if launch.how.transposed else shape
         rows = self._bytes(launch.out.buffer) // DTYPE_BYTES[second.dtype] // cols
         return library_matmul(self.topology, rows, cols, k, second.dtype, launch.how.transposed, self.pieces(launch))
 
     def pieces(self, launch: LibraryOp) -> int:
-        return self.topology.num_ranks * self.parts.exchange(launch.split).chunks if launch.split else 1
+        if not launch.split:
+            return 1
+        chunks = self.parts.exchange(launch.split[0]).chunks if isinstance(launch.how, Matmul) else 1
+        return self.topology.num_ranks * chunks
 
     def _library_op(self, gemm: LibraryOp) -> None:
-        exchange = self.parts.exchange(gemm.split) if gemm.split else None
+        if isinstance(gemm.how, Attend) and gemm.split:
+            self._by_parts(gemm)
+            return
+        exchange = self.parts.exchange(gemm.split[0]) if gemm.split else None
         pieces, matmul = self.pieces(gemm), self.by_library[gemm.out.buffer]
         self.now += self.gpu.kernel_launch_us
         if exchange is None:

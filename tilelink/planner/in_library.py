@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from tilelink.ir.graph import TileGraph
+from tilelink.ir.graph import TileGraph, TileOp
+from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.op import Op
 from tilelink.ir.slices import as_computed
 from tilelink.ir.spec import DTYPE_BYTES, Attend, BoundSpec, Matmul
@@ -27,8 +28,35 @@ def library_computes(operation: object, dtype: str) -> bool:
     )
 
 
-def reads_parts(graph: TileGraph, library: AbstractSet[str]) -> bool:
-    """Whether attention by the library would read what comes chunk by chunk, or lies in parts."""
-    attention = (op for op in graph.ops() if op.name in library and isinstance(op.operation, Attend))
-    relations = (graph.relation(read.value) for op in attention for read in op.reads)
-    return any(relation is not None and not relation.plain for relation in relations)
+def attention_by(graph: TileGraph, library: AbstractSet[str]) -> list[TileOp]:
+    """Attention that the library computes."""
+    return [op for op in graph.ops() if op.name in library and isinstance(op.operation, Attend)]
+
+
+def attends_to_parts(graph: TileGraph, op: TileOp) -> bool:
+    """Whether keys and values of attention by the library come part by part."""
+    return isinstance(op.operation, Attend) and any(not _plain(graph, read.value) for read in op.reads[1:])
+
+
+def why_no_attention(graph: TileGraph, op: TileOp) -> str:
+    """Why the library cannot attend to what its operands are: keys and values are one tensor each, or both come part by part."""
+    how = op.operation
+    assert isinstance(how, Attend), "it is attention"
+    queries, *given = (read.value for read in op.reads)
+    if not _plain(graph, queries):
+        return f"{queries} lies in parts, which the library cannot read as one matrix"
+    if not attends_to_parts(graph, op):
+        many = how.sequences > 1 and how.parts > 1
+        return f"tokens of each sequence of {given[0]} do not lie one behind the other" if many else ""
+    for value in given:
+        relation = graph.relation(value)
+        if relation is None or relation.library or relation.kind is not Kind.GATHER or relation.dim != 0:
+            return f"{value} does not come part by part, as keys and values do where one of them does"
+        if how.causal and (not how.apart or relation.part[0] != graph.values[queries].shape[0]):
+            return f"queries of {queries} are not of the tokens of a part of {value}, which a mask part by part takes"
+    return ""
+
+
+def _plain(graph: TileGraph, value: str) -> bool:
+    relation = graph.relation(value)
+    return relation is None or relation.plain

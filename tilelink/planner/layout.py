@@ -14,6 +14,7 @@ from tilelink.ir.ops.attention import Attend
 from tilelink.ir.order import ChunkOrder, Cut, Nest, RankOrder
 from tilelink.ir.routed import Placed, Sent
 from tilelink.planner.group import Group
+from tilelink.planner.in_library import attends_to_parts
 from tilelink.planner.memo import Memo, remembered
 from tilelink.planner.rules import peer_atomics, why_illegal
 from tilelink.planner.structure import Structure, around
@@ -240,6 +241,11 @@ def by_programs(exchanges: tuple[Exchange, ...]) -> bool:
     return not any(x.mover.issuer is Issuer.STREAMS for x in exchanges)
 
 
+def logs_of_parts(out: str) -> str:
+    """The buffer of the logarithms of the sums of weights in what `out` has been merged of."""
+    return f"{out}_logs"
+
+
 def make_buffers(problem: Problem, exchanges: Mapping[str, Exchange]) -> tuple[Buffer, ...]:
     """Every tensor: inputs, outputs, values that other groups read, sources and targets of exchanges."""
     graph, buffers = problem.graph, dict[str, Buffer]()
@@ -262,6 +268,10 @@ def make_buffers(problem: Problem, exchanges: Mapping[str, Exchange]) -> tuple[B
     for op in graph.ops():
         if isinstance(op.operation, Attend) and op.operation.logs:
             add(op.operation.logs, Memory.LOCAL)
+        if op.name in problem.structure.library and attends_to_parts(graph, op):
+            assert isinstance(op.operation, Attend), "it attends"
+            shape = graph.values[op.reads[0].value].shape[0], op.operation.heads
+            buffers[logs_of_parts(op.name)] = Buffer(logs_of_parts(op.name), Memory.LOCAL, shape, "fp32")
         index = problem.structure.maker(op.name)
         if any(reader != index for reader in problem.structure.readers(op.name)):
             add(op.name, Memory.LOCAL)

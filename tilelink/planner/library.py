@@ -1,17 +1,18 @@
-"""What the library computes -> its launch: matmuls whole, or chunk by chunk of an exchange; attention whole."""
+"""What the library computes -> its launch: matmuls whole, or chunk by chunk of an exchange; attention whole, or part by part."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from tilelink.ir.calls import LibraryOp
-from tilelink.ir.graph import Map, Relation
+from tilelink.ir.graph import Map, Relation, TileOp
 from tilelink.ir.nodes import Kind
 from tilelink.ir.spec import Attend, Matmul
 from tilelink.ir.steps import Access, Operand, Wait
 from tilelink.planner.access import Space, read_operand, read_wait
 from tilelink.planner.group import Group
-from tilelink.planner.layout import Illegal, Problem, rank_order, source_of
+from tilelink.planner.in_library import attends_to_parts, why_no_attention
+from tilelink.planner.layout import Illegal, Problem, logs_of_parts, rank_order, source_of
 from tilelink.planner.tile_order import sends
 
 
@@ -30,31 +31,38 @@ def library_op(problem: Problem, group: Group) -> LibraryOp:
         {axis.name: 0 for axis in op.axes},
     )
     operands = tuple(read_operand(problem, op, read, space, {}) for read in op.reads)
-    wait, split = None, ""
-    if isinstance(how, Matmul):
-        left, wait, split = _left(problem, op.reads[0], operands[0])
-        operands = left, operands[1]
-    whole = operands[1:] if isinstance(how, Matmul) else operands
-    for read, operand in zip(op.reads[-len(whole) :], whole, strict=True):
-        if operand.slot or operand.remote:
-            raise Illegal(f"{read.value} lies in parts, which the library cannot read as one matrix")
-    order = rank_order(problem.topology, 0)
-    if not targets:
-        return LibraryOp(Operand(op.name, ("m", "n"), Access.POINTER), how, operands, order, split, wait)
-    return _into(
-        problem, targets[0], LibraryOp(Operand("", ("m", "n"), Access.POINTER), how, operands, order, split, wait)
-    )
+    made = LibraryOp(Operand("", ("m", "n"), Access.POINTER), how, operands, rank_order(problem.topology, 0))
+    if isinstance(how, Attend):
+        made = _attention(problem, op, made)
+    else:
+        wait, split = _left(problem, op.reads[0], operands[0])
+        if operands[1].slot or operands[1].remote:
+            raise Illegal(f"{op.reads[1].value} lies in parts, which the library cannot read as one matrix")
+        made = replace(made, wait=wait, split=split)
+    return _into(problem, targets[0], made) if targets else replace(made, out=replace(made.out, buffer=op.name))
 
 
-def _left(problem: Problem, read: Map, operand: Operand) -> tuple[Operand, Wait | None, str]:
-    """The left operand, what chunks of it are waited for, and the exchange that brings them."""
+def _attention(problem: Problem, op: TileOp, made: LibraryOp) -> LibraryOp:
+    """Attention in one call, or in one for each part."""
+    if reason := why_no_attention(problem.graph, op):
+        raise Illegal(reason)
+    if not attends_to_parts(problem.graph, op):
+        return made
+    for read, operand in zip(op.reads[1:], made.operands[1:], strict=True):
+        if operand.remote:
+            raise Illegal(f"parts of {read.value} lie at their owners, where the library cannot read them")
+    return replace(made, split=tuple(read.value for read in op.reads[1:]), logs=logs_of_parts(op.name))
+
+
+def _left(problem: Problem, read: Map, operand: Operand) -> tuple[Wait | None, tuple[str, ...]]:
+    """What chunks of the left operand are waited for, and the exchange that brings them."""
     relation = problem.graph.relation(read.value)
     if relation is None or relation.plain:
-        return operand, None, ""
+        return None, ()
     if relation.library or relation.dim != 0 or operand.remote or operand.window:
         raise Illegal(f"{read.value} lies in parts, which the library cannot read as one matrix")
     op = problem.graph.consumers(relation.name)[0]
-    return operand, read_wait(problem, op, read, {}), relation.name
+    return read_wait(problem, op, read, {}), (relation.name,)
 
 
 def _into(problem: Problem, relation: Relation, made: LibraryOp) -> LibraryOp:
@@ -65,9 +73,11 @@ def _into(problem: Problem, relation: Relation, made: LibraryOp) -> LibraryOp:
         if relation.kind is Kind.SCATTER and relation.dim != 0:  # what a gather sends is one part, hence one matrix
             raise Illegal(f"parts of {relation.source} along columns are not one matrix for the library")
         return made
+    if isinstance(made.how, Attend):  # nobody scatters it
+        return made
     if made.split or (relation.kind is Kind.SCATTER and relation.dim != 0):
         raise Illegal(f"parts of {relation.source} are not one matrix for the library")
     made = replace(made, order=rank_order(problem.topology, 1), wait=None)
     if problem.split_source(relation):
-        return replace(made, split=relation.name, counted=True)
+        return replace(made, split=(relation.name,), counted=True)
     return made

@@ -67,14 +67,17 @@ def library_matmul(
     return LibraryTimes(total, piece, compute)
 
 
-def library_attention(topology: Topology, how: Attend, queries: int, keys: int, dtype: str) -> LibraryTimes:
-    """Of so many rows of queries and of keys on a rank. With a causal mask of the last rank, which sees most; its own keys and
-    those of the ranks before are two pieces, which are merged."""
+def library_attention(
+    topology: Topology, how: Attend, queries: int, keys: int, dtype: str, parts: int = 1
+) -> LibraryTimes:
+    """Of so many rows of queries and of keys on a rank, in one call or in one for each part of the keys. With a causal mask of
+    the last rank, which sees most; its own keys and those of the ranks before are two pieces at least, which are merged."""
     gpu, sequences = topology.gpu, how.sequences
     rows, others = queries // sequences, keys // sequences
     masked = rows if how.causal else 0  # own keys, of which half are seen
-    far = max(0.0, math.log2(max(others - masked, 1) / _MANY_KEYS)) * _FAR_SHARE
-    pairs = masked**2 / 2 / _MASKED_SHARE + rows * (others - masked) * (1.0 + far)
+    beyond = others - masked if parts == 1 else others // parts  # in a piece without a mask
+    far = max(0.0, math.log2(max(beyond, 1) / _MANY_KEYS)) * _FAR_SHARE
+    of_masked, of_others = masked**2 / 2 / _MASKED_SHARE, rows * (others - masked) * (1.0 + far)
     width = (how.width + _BESIDE_WIDTH) * 128 / (128 + _BESIDE_WIDTH)
     peak, tiles = gpu.tflops(dtype) * gpu.gemm_efficiency, sequences * how.heads * math.ceil(rows / _ATTENTION_ROWS)
     whole = (
@@ -85,12 +88,17 @@ def library_attention(topology: Topology, how: Attend, queries: int, keys: int, 
         * _ATTENTION_ROWS
         / rows
     )
-    total = 4 * sequences * how.heads * pairs * whole * width / (peak * _ATTENTION_SHARE) / 1e6
+    us_of_pair = 4 * sequences * how.heads * whole * width / (peak * _ATTENTION_SHARE) / 1e6
     busy = 4 * sequences * how.heads * how.width * rows * (others - masked / 2) / peak / 1e6
-    pieces = 2 if 0 < masked < others else 1
-    results = queries * how.heads * how.width * DTYPE_BYTES[dtype]
-    total += results * (_COPY if pieces == 1 else _MERGE) / gpu.memory_gb_per_s / 1e3 + pieces * _ATTENTION_US
-    return LibraryTimes(total, total, busy)
+    pieces = max(parts, 2 if 0 < masked < others else 1)
+    copy_us = queries * how.heads * how.width * DTYPE_BYTES[dtype] / gpu.memory_gb_per_s / 1e3
+    more = us_of_pair * of_others / max(1, pieces - (masked > 0)) + _ATTENTION_US + (_MERGE - _COPY) * copy_us
+    total = (
+        us_of_pair * (of_masked + of_others)
+        + pieces * _ATTENTION_US
+        + (_COPY + (_MERGE - _COPY) * (pieces - 1)) * copy_us
+    )
+    return LibraryTimes(total, more if parts > 1 else total, busy)
 
 
 def _splits(rows: float, cols: float, num_sms: int) -> int:

@@ -33,7 +33,7 @@ from tilelink.planner.choices import (
 from tilelink.planner.collectives import collective_names, collective_pins, fits, legal_collectives
 from tilelink.planner.fields import AnyField
 from tilelink.planner.group import group_ops, shareable
-from tilelink.planner.in_library import in_library, library_computes, reads_parts
+from tilelink.planner.in_library import attention_by, in_library, library_computes, why_no_attention
 from tilelink.planner.options import compute_options, exchange_options, pinned_of
 from tilelink.planner.states import merges
 from tilelink.planner.structure import Structure
@@ -86,7 +86,7 @@ def structures_of(
                 break  # whoever multiplies, as many packets are sent
             if any(relation.in_tiles and relation.source in library for relation in graph.relations()):
                 continue
-            if reads_parts(graph, library):
+            if any(why_no_attention(graph, op) for op in attention_by(graph, library)):
                 continue
             for shared in _shared(shareable(graph, library), pins):
                 loops = tuple((name, name in shared) for name in shareable(graph, library))

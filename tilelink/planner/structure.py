@@ -93,7 +93,7 @@ class Structure:
             rows = self.graph.values[op.reads[0].value].shape[0]
             if not isinstance(how, Attend) or not how.causal or how.zigzag or not how.apart or rows != relation.part[0]:
                 return None
-            if op.reads[0].value == relation.name or op.name in self.library:
+            if op.reads[0].value == relation.name:
                 return None
             found = max(found, how.reach(rows // how.sequences, relation.num_ranks))
         return found

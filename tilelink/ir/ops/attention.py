@@ -114,9 +114,9 @@ class Attend(Op):
 
     @property
     def in_library(self) -> bool:
-        """cuDNN has neither windows, soft caps nor these blocks; keys of a sequence are one tensor for it."""
+        """cuDNN has neither windows, soft caps nor these blocks."""
         plain = not (self.window or self.soft_cap or self.zigzag or self.logs)
-        return plain and self.width <= _WIDEST_OF_LIBRARY and (self.sequences == 1 or self.parts == 1)
+        return plain and self.width <= _WIDEST_OF_LIBRARY
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:
         return operands[0].shape, operands[0].placement

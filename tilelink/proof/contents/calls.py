@@ -5,25 +5,19 @@ For a library a tensor of parts is one of rows: part by part, each row by row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from tilelink.ir.spec import AllGather, Attend, BoundNode, Matmul
+from tilelink.ir.spec import AllGather, BoundNode, Matmul
 from tilelink.proof.contents import orders
+from tilelink.proof.contents.attending import Attending, Pending, Write
 from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access, Memory
 from tilelink.proof.contents.tile import ANY_RANK, Term, Tile
 from tilelink.proof.contents.trace import Done
 from tilelink.proof.contents.values import Mismatch, Part, Values, likeliest
 from tilelink.schedule import steps
 from tilelink.schedule.index import Ints
-
-Write = Callable[[Access, Tile], None]
-
-
-class Pending(Exception):
-    """What the call takes has not been found yet."""
 
 
 def called(values: Values, memory: Memory, ranks: Ints, step: Done, function: str, write: Write) -> None:
@@ -33,7 +27,9 @@ def called(values: Values, memory: Memory, ranks: Ints, step: Done, function: st
         case "matmul" | "matmul_transposed":
             call.matmul(function == "matmul_transposed")
         case steps.ATTENTION | steps.CAUSAL_ATTENTION:
-            call.attention(function == steps.CAUSAL_ATTENTION)
+            Attending(values, ranks, step, call.tile, write).whole()
+        case steps.ATTENTION_STATE | steps.CAUSAL_ATTENTION_STATE | steps.MERGED_ATTENTION:
+            Attending(values, ranks, step, call.tile, write).of_part()
         case "all_gather":
             call.all_gather()
         case "reduce_scatter":
@@ -57,10 +53,10 @@ class _Call:
         self.values, self.memory, self.ranks, self.step, self.write = values, memory, ranks, step, write
         self.parts = values.ranks
 
-    def tile(self, access: Access, dims: int = 2) -> Tile:
-        """What lies in the boxes, as a tile of the last `dims` dimensions."""
+    def tile(self, access: Access, dims: int = 2, *, some: bool = False) -> Tile:
+        """What lies in the boxes, as a tile of the last `dims` dimensions; `some`: not of all lanes, if it is not known yet."""
         labels = self.memory.read(access)
-        if (labels == UNKNOWN).any():
+        if (labels == UNKNOWN).all() if some else (labels == UNKNOWN).any():
             raise Pending
         if (labels == SEVERAL).any():
             raise Mismatch(f"different things lie in {access.buffer}", labels == SEVERAL)
@@ -105,47 +101,6 @@ class _Call:
         spread = tile.at(np.repeat(np.arange(len(self.ranks)), self.parts))
         begins: Ints = spread.start[0] + number * _rows_of(parts)
         self.write(parts, replace(spread, start=(begins, spread.start[1]), extent=(_rows_of(parts), spread.extent[1])))
-
-    # ---- attention ----
-    def attention(self, causal: bool) -> None:
-        reasons = list[Mismatch]()
-        for node in self.values.spec.nodes:
-            if isinstance(node.operation, Attend):
-                try:
-                    self._attention(node, node.operation, causal)
-                    return
-                except Mismatch as mismatch:
-                    reasons.append(mismatch)
-        raise likeliest(reasons, "the spec has no attention")
-
-    def _attention(self, node: BoundNode, how: Attend, causal: bool) -> None:
-        call, name = self.step.step, node.output.name
-        assert isinstance(call, steps.Call), "it is one"
-        if how.window or how.soft_cap or how.zigzag or how.logs:
-            raise Mismatch(f"{name} is attention that the library has no call for")
-        if how.sequences > 1 and how.parts > 1:
-            raise Mismatch(f"keys of a sequence of {name} do not lie behind each other")
-        for access, value in zip(self.step.reads, node.inputs, strict=True):
-            part = self.values.part(self.tile(access), value)
-            self._here(part, value)
-            self._all_of(part, value, (0, 1))
-        shape = self.values.shapes[node.inputs[0]]
-        first = self.ranks * (shape[0] // how.sequences if how.apart else 0)
-        wanted = (how.sequences, how.width, *((first,) if how.causal else ()))
-        told = [np.asarray(one) for one in self.step.operands]
-        if causal != how.causal or call.scale != how.scale or len(told) != len(wanted):
-            raise Mismatch(f"{name} has {'a' if how.causal else 'no'} mask, and scores are scaled by {how.scale}")
-        for one, other in zip(told, wanted, strict=True):
-            if (wrong := one != other).any():
-                raise Mismatch(
-                    f"{name} has {how.sequences} sequences, heads of {how.width}, and its queries begin elsewhere",
-                    wrong,
-                )
-        zero, out = np.zeros(len(self.ranks), np.int64), self.step.writes[0]
-        if any((size != extent).any() for size, extent in zip(out.sizes, shape, strict=True)):
-            raise Mismatch(f"{name} is not of the size of what is made")
-        extent = tuple(zero + one for one in shape)
-        self.write(out, Tile(self.values.term(node), (0, 1), self.ranks, (zero, zero), extent, (zero, zero), zero == 0))
 
     # ---- orders
     def index_rows(self) -> None:

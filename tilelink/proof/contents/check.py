@@ -15,6 +15,7 @@ from tilelink.ir.spec import BoundSpec
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contents.alike import Alike, alike, every_rank
 from tilelink.proof.contents.anew import read_too_late
+from tilelink.proof.contents.attending import with_states_of_parts
 from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access
 from tilelink.proof.contents.memory import Memory as Cells
 from tilelink.proof.contents.routed import in_order_of_tables
@@ -51,7 +52,7 @@ def contents(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
     if wrong:
         yield from wrong
         return
-    schedule, spec = with_shares(*in_order_of_tables(schedule, spec))
+    schedule, spec = with_shares(*in_order_of_tables(schedule, with_states_of_parts(spec)))
     values = Values(spec, computed=True)
     yield from _tensors(schedule, values)
     regions = (region for step in all_steps(schedule) for region in (*read(step), *written(step)))

@@ -113,6 +113,19 @@ class StatesOf(_OfProof):
 
 
 @dataclass(frozen=True, slots=True)
+class StatesOfParts(_OfProof):
+    """[2 ** parts, S, Q * D]: of each set of parts of the keys of attention `out` the means of values by weight; or its `logs`
+    [2 ** parts, S, Q], the logarithms of the sums of the weights."""
+
+    out: str
+    logs: bool
+
+    @property
+    def word(self) -> str:
+        return f"{'logarithms' if self.logs else 'means'} of parts of {self.out}"
+
+
+@dataclass(frozen=True, slots=True)
 class PartOfStates(_OfProof):
     """[n + 1, n + 1, M]: of each row a part of the state of own elements first .. end - 1."""
 

@@ -15,7 +15,8 @@ import numpy as np
 from tilelink.ir.ops.user_op import UserOp
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.contents.alike import Alike
-from tilelink.proof.contents.calls import Pending, called
+from tilelink.proof.contents.attending import Pending
+from tilelink.proof.contents.calls import called
 from tilelink.proof.contents.made import Making
 from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access, Memory, View
 from tilelink.proof.contents.tile import (

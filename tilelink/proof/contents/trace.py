@@ -20,7 +20,7 @@ from tilelink.proof.happens_before.lanes import Lanes
 from tilelink.schedule.index import Index, Ints, Number, names_in, replaced
 from tilelink.schedule.memory import Region
 from tilelink.schedule.printing import in_a_line
-from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Who
+from tilelink.schedule.roles import Host, Launch, Phase, Role, Schedule, Who
 from tilelink.schedule.steps import Call, Compute, For, If, Let, Load, Move, Notify, Step, Store, Sync, Wait
 from tilelink.schedule.walk import all_steps, indices, read, steps_in, written
 
@@ -96,6 +96,7 @@ class _Trace:
         self.shapes = schedule.shapes
         self.made_anew: dict[str, int] = {}  # how often a launch has put its result in the place of its operand
         self.anew: frozenset[str] = frozenset()  # where the one at hand does
+        self.in_turn: dict[str, int] = {}  # where each position of it does, which come one after the other: how many
         self.made: set[str] = set()
         self.touches: list[Touch] = []
         self.launch = self.phases = self.step = 0
@@ -107,11 +108,14 @@ class _Trace:
         """A launch that reads what lay somewhere before it, and writes there, leaves something new in that place."""
         self.launch = number
         self.made_anew |= {name: self.made_anew.get(name, 0) + 1 for name in self.anew}
+        self.made_anew |= {name: self.made_anew.get(name, 0) + many for name, many in self.in_turn.items()}
         steps = [step for role in launch.roles for phase in role.phases for step in steps_in(phase.body)]
         covered = {name for step in steps if isinstance(step, Wait) for name in step.covers}
         taken = {region.buffer for step in steps for region in read(step)} - covered
         written_to = {region.buffer for step in steps for region in written(step)}
-        self.anew = frozenset(taken & written_to & self.made)
+        many = _in_turn(launch)
+        self.in_turn = dict.fromkeys(taken & written_to if many else (), many)
+        self.anew = frozenset(() if many else taken & written_to & self.made)
         self.made |= written_to
 
     def phase(self, place: str, role: Role, phase: Phase) -> Block:
@@ -314,7 +318,9 @@ class _Trace:
         start = tuple(lanes.value(one, {}) for one in region.start)
         extent = tuple(lanes.value(one, {}) for one in region.extent)
         name = region.buffer
-        anew = self.made_anew.get(name, 0) + (writes and name in self.anew)
+        anew: Number = self.made_anew.get(name, 0) + (writes and (name in self.anew or name in self.in_turn))
+        if name in self.in_turn:
+            anew = Index("tile") + anew
         version = lanes.value(use if name in self.reused else anew, {})
         access = self._box(region.buffer, lanes.value(region.at, {}), start, extent, version)
         if name in self.anew:
@@ -328,6 +334,14 @@ class _Trace:
         low = tuple(np.clip(one, 0, most) for one, most in zip(start, shape, strict=True))
         high = tuple(np.clip(np.maximum(a + b, a), 0, most) for a, b, most in zip(start, extent, shape, strict=True))
         return self.ranks.image(Access(buffer, at, start, low, high, version), shape)
+
+
+def _in_turn(launch: Launch) -> int:
+    """How many positions of a launch come one after the other: of one phase of a host, if there are several; else 0."""
+    match launch.roles:
+        case (Role(engine=Host(), phases=(Phase(count=int(count)),)),) if count > 1:
+            return count
+    return 0
 
 
 def _multiplies(loop: For) -> bool:
