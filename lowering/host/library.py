@@ -84,7 +84,8 @@ class LibraryCalls:
             q, k, v, means = (heads_of(x, sequences, width) for x in (q, k, v, out))
             weights = heads_of(logs, sequences, 1)
             mean, weight = attend(q, k, v, scale, False)
-            torch.lerp(means, mean, torch.sigmoid(weight - weights).to(mean.dtype), out=means)
+            share = torch.sigmoid(weight - weights, out=torch.empty_like(weight, dtype=mean.dtype))
+            torch.lerp(means, mean, share, out=means)
             torch.logaddexp(weights, weight, out=weights)
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:

@@ -252,6 +252,8 @@ def _attention() -> Iterator[Case]:
     yield _case("attention", spec, "planned", machine, sizes)
     yield _case("attention", spec, "several sequences", machine, sizes | {"B": 3, "S": 1000})
     yield _case("attention", spec, "by library", machine, sizes, {"compute": "library", "mover": "Library()"})
+    by_parts = {"compute": "library", "mover": "CopyEngine()"}
+    yield _case("attention", spec, "by library, part by part", machine, sizes | {"B": 2}, by_parts)
     plain = {"tile": "128x128x64/8w3s", "mover": "CopyEngine()"}
     for target in (STOCK, DISTRIBUTED):
         yield _case("attention", spec, "one group of warps", machine, sizes, plain, target)

@@ -9,6 +9,7 @@ from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.op import Op
 from tilelink.ir.slices import as_computed
 from tilelink.ir.spec import DTYPE_BYTES, Attend, BoundSpec, Matmul
+from topologies.topology import Gpu, Vendor
 
 _OF_ATTENTION = 2  # bytes of an element
 
@@ -38,8 +39,10 @@ def attends_to_parts(graph: TileGraph, op: TileOp) -> bool:
     return isinstance(op.operation, Attend) and any(not _plain(graph, read.value) for read in op.reads[1:])
 
 
-def why_no_attention(graph: TileGraph, op: TileOp) -> str:
+def why_not_in_library(graph: TileGraph, op: TileOp, gpu: Gpu) -> str:
     """Why the library cannot attend to what its operands are: keys and values are one tensor each, or both come part by part."""
+    if gpu.vendor is not Vendor.NVIDIA:
+        return f"attention by the library is that of cuDNN, which {gpu.name} has not"
     how = op.operation
     assert isinstance(how, Attend), "it is attention"
     queries, *given = (read.value for read in op.reads)

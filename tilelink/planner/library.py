@@ -11,7 +11,7 @@ from tilelink.ir.spec import Attend, Matmul
 from tilelink.ir.steps import Access, Operand, Wait
 from tilelink.planner.access import Space, read_operand, read_wait
 from tilelink.planner.group import Group
-from tilelink.planner.in_library import attends_to_parts, why_no_attention
+from tilelink.planner.in_library import attends_to_parts, why_not_in_library
 from tilelink.planner.layout import Illegal, Problem, logs_of_parts, rank_order, source_of
 from tilelink.planner.tile_order import sends
 
@@ -44,7 +44,7 @@ def library_op(problem: Problem, group: Group) -> LibraryOp:
 
 def _attention(problem: Problem, op: TileOp, made: LibraryOp) -> LibraryOp:
     """Attention in one call, or in one for each part."""
-    if reason := why_no_attention(problem.graph, op):
+    if reason := why_not_in_library(problem.graph, op, problem.topology.gpu):
         raise Illegal(reason)
     if not attends_to_parts(problem.graph, op):
         return made

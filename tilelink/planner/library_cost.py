@@ -31,6 +31,7 @@ _PIECE_SHARE = 0.015  # a piece takes so much longer for each doubling of their 
 # written after it, without and with a merge
 _ATTENTION_SHARE, _MASKED_SHARE, _FAR_SHARE, _MANY_KEYS = 0.95, 0.78, 0.06, 8192
 _ATTENTION_US, _ATTENTION_ROWS, _BESIDE_WIDTH, _COPY, _MERGE = 2.0, 128, 96, 2, 5
+_PART_US = 8.0  # a part that comes: two waits, and three small operations on weights; of their number, not measured
 _PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill
 
 
@@ -92,10 +93,13 @@ def library_attention(
     busy = 4 * sequences * how.heads * how.width * rows * (others - masked / 2) / peak / 1e6
     pieces = max(parts, 2 if 0 < masked < others else 1)
     copy_us = queries * how.heads * how.width * DTYPE_BYTES[dtype] / gpu.memory_gb_per_s / 1e3
-    more = us_of_pair * of_others / max(1, pieces - (masked > 0)) + _ATTENTION_US + (_MERGE - _COPY) * copy_us
+    more = (
+        us_of_pair * of_others / max(1, pieces - (masked > 0)) + _ATTENTION_US + _PART_US + (_MERGE - _COPY) * copy_us
+    )
     total = (
         us_of_pair * (of_masked + of_others)
         + pieces * _ATTENTION_US
+        + (parts - 1) * _PART_US
         + (_COPY + (_MERGE - _COPY) * (pieces - 1)) * copy_us
     )
     return LibraryTimes(total, more if parts > 1 else total, busy)

@@ -33,7 +33,13 @@ from tilelink.planner.choices import (
 from tilelink.planner.collectives import collective_names, collective_pins, fits, legal_collectives
 from tilelink.planner.fields import AnyField
 from tilelink.planner.group import group_ops, shareable
-from tilelink.planner.in_library import attention_by, in_library, library_computes, why_no_attention
+from tilelink.planner.in_library import (
+    attends_to_parts,
+    attention_by,
+    in_library,
+    library_computes,
+    why_not_in_library,
+)
 from tilelink.planner.options import compute_options, exchange_options, pinned_of
 from tilelink.planner.states import merges
 from tilelink.planner.structure import Structure
@@ -86,7 +92,7 @@ def structures_of(
                 break  # whoever multiplies, as many packets are sent
             if any(relation.in_tiles and relation.source in library for relation in graph.relations()):
                 continue
-            if any(why_no_attention(graph, op) for op in attention_by(graph, library)):
+            if not _may_attend(graph, library, topology, pins):
                 continue
             for shared in _shared(shareable(graph, library), pins):
                 loops = tuple((name, name in shared) for name in shareable(graph, library))
@@ -94,6 +100,15 @@ def structures_of(
                 structure = Structure(spec, topology, collectives, library, loops, graph, groups)
                 if piece or not decisions or decisions <= _applied(structure, pins, known):
                     yield structure
+
+
+def _may_attend(graph: TileGraph, library: AbstractSet[str], topology: Topology, pins: Pins) -> bool:
+    """Whether the library can compute its attention; part by part only if pins ask for it, because that was never timed."""
+    for op in attention_by(graph, library):
+        asked = pinned(pins, op.name, fields.COMPUTE) is True
+        if why_not_in_library(graph, op, topology.gpu) or (attends_to_parts(graph, op) and not asked):
+            return False
+    return True
 
 
 def _idle(

@@ -49,6 +49,7 @@ class _Stream:
         return False
 
     write = wait_at_least = wait_equal = after = matmul = all_gather = reduce_scatter = all_reduce = _nothing
+    attention = attention_state = merged_attention = _nothing
 
 
 @dataclass(slots=True)
