@@ -36,37 +36,20 @@ class LibraryCalls:
         width: int,
         scale: float,
         first: int = -1,
+        logs: torch.Tensor | None = None,
     ) -> None:
         """Queries [sequences * S, Q * width] over keys and values [sequences * T, G * width]. `first`: query i sees keys up to
-        first + i. Keys before the own ones are a piece without a mask, and the means of both are merged by their weights."""
+        first + i. Keys before the own ones are a piece without a mask, and the means of both are merged by their weights.
+        `logs` [sequences * S, Q]: where the logarithms of the sums of weights go."""
         with self._current():
-            q, k, v, out = (heads_of(x, sequences, width) for x in (q, k, v, out))
+            q, k, v, means = (heads_of(x, sequences, width) for x in (q, k, v, out))
             own = slice(max(first, 0), None if first < 0 else first + q.shape[2])
             mean, weight = attend(q, k[:, :, own], v[:, :, own], scale, first >= 0)
             if first > 0:
-                before, others = attend(q, k[:, :, :first], v[:, :, :first], scale, False)
-                torch.lerp(mean, before, torch.sigmoid(others - weight).to(mean.dtype), out=mean)
-            out.copy_(mean)
-
-    def attention_state(
-        self,
-        out: torch.Tensor,
-        logs: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        sequences: int,
-        width: int,
-        scale: float,
-        first: int = -1,
-    ) -> None:
-        """Attention over a part of the keys, and `logs` [sequences * S, Q] of the sums of its weights. `first`: query i sees keys
-        up to i, and it is 0."""
-        with self._current():
-            q, k, v, means = (heads_of(x, sequences, width) for x in (q, k, v, out))
-            mean, weight = attend(q, k, v, scale, first >= 0)
+                merge_states(mean, weight, *attend(q, k[:, :, :first], v[:, :, :first], scale, False))
             means.copy_(mean)
-            heads_of(logs, sequences, 1).copy_(weight)
+            if logs is not None:
+                heads_of(logs, sequences, 1).copy_(weight)
 
     def merged_attention(
         self,
@@ -79,14 +62,10 @@ class LibraryCalls:
         width: int,
         scale: float,
     ) -> None:
-        """The same over another part of the keys, without a mask, merged into `out` and `logs` by the weights of both."""
+        """The same over other keys, without a mask, merged into `out` and `logs`."""
         with self._current():
             q, k, v, means = (heads_of(x, sequences, width) for x in (q, k, v, out))
-            weights = heads_of(logs, sequences, 1)
-            mean, weight = attend(q, k, v, scale, False)
-            share = torch.sigmoid(weight - weights, out=torch.empty_like(weight, dtype=mean.dtype))
-            torch.lerp(means, mean, share, out=means)
-            torch.logaddexp(weights, weight, out=weights)
+            merge_states(means, heads_of(logs, sequences, 1), *attend(q, k, v, scale, False))
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         with self._current():
@@ -110,3 +89,10 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, caus
     """Means of values [B, Q, S, D], and the logarithms [B, Q, S, 1] of their sums of weights, by cuDNN."""
     found = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal, scale=scale)
     return found[0], found[1].reshape(*q.shape[:3], 1)
+
+
+def merge_states(mean: torch.Tensor, weight: torch.Tensor, more: torch.Tensor, others: torch.Tensor) -> None:
+    """Into means of values with the logarithms of the sums of their weights go other ones."""
+    share = torch.sigmoid(others - weight, out=torch.empty_like(others, dtype=mean.dtype))
+    torch.lerp(mean, more, share, out=mean)
+    torch.logaddexp(weight, others, out=weight)

@@ -21,7 +21,7 @@ from tilelink.schedule.roles import CopyEngine, Launch, Phase, Role, Who
 from tilelink.schedule.steps import (
     ATTENTION,
     CAUSAL_ATTENTION,
-    STATES,
+    MERGED_ATTENTION,
     Call,
     Compute,
     Load,
@@ -37,7 +37,7 @@ from tilelink.schedule.walk import indices, steps_in
 
 _PRODUCTS = ("matmul", "matmul_transposed")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
-_ATTENTION = (ATTENTION, CAUSAL_ATTENTION, *STATES)
+_ATTENTION = (ATTENTION, CAUSAL_ATTENTION, MERGED_ATTENTION)
 _CALLS = (*_PRODUCTS, *_ATTENTION, *COLLECTIVES)  # of streams
 
 
@@ -211,9 +211,12 @@ class Streams(Body):
             regions = [f"{view}{self._as_rows(one)}" for view, one in zip(regions, _all(step), strict=True)]
         if step.function in _ATTENTION:
             sequences, width, *first = map(self.spell, step.numbers)
-            given = len(step.results) + 3  # a state that is gone on with is there once
-            name = step.function.removeprefix("causal_")
-            self.out.call(f"{self.stream}.{name}(", [*regions[:given], sequences, width, str(step.scale), *first])
+            (out, *logs), given = regions[: len(step.results)], regions[len(step.results) :][:3]
+            numbers = [sequences, width, str(step.scale), *first]
+            if step.function == MERGED_ATTENTION:
+                self.out.call(f"{self.stream}.merged_attention(", [out, *logs, *given, *numbers])
+            else:
+                self.out.call(f"{self.stream}.attention(", [out, *given, *numbers, *(f"logs={one}" for one in logs)])
             return
         turned = ".t()" if step.function == "matmul_transposed" else ""
         name = "matmul" if step.function in _PRODUCTS else step.function

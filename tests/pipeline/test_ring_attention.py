@@ -13,7 +13,7 @@ import lowering
 import tilelink
 import topologies
 from lowering.host.library import LibraryCalls
-from tests.pipeline.attention_specs import How, by_definition, spec_of
+from tests.pipeline.attention_specs import How, by_definition, logs_by_definition, spec_of
 from tests.pipeline.test_library_attention import stand_in
 from tests.pipeline.test_reach import MOVERS
 from tests.proof.planted import refuted
@@ -81,6 +81,38 @@ def test_it_is_what_the_definition_says(
     (launch,) = (one for one in schedule.launches if isinstance(one, LibraryOp))
     assert launch.split == ("keys", "values")
     right(schedule, how, target)
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("target", ["triton", "triton-distributed"])
+@pytest.mark.parametrize(
+    ("kind", "causal", "sequences", "ranks"),
+    [*product(["gathered"], [False, True], [1, 2], [2, 4]), *product(["heads", "given"], [False, True], [2], [2])],
+)
+def test_logarithms_are_what_the_definition_says(
+    kind: str, causal: bool, sequences: int, ranks: int, target: str
+) -> None:
+    """Of a state that has all parts, and of one call."""
+    how = How(causal=causal, scale=0.3, lse=True)
+    operator = spec_of(kind, how)
+    every = {"B": sequences, **SIZES} | ({"Q": 2 * ranks, "G": ranks} if kind == "heads" else {})
+    names = {str(one) for value in operator.spec.inputs for one in value.shape}
+    pins = {"compute": "library"} | (ENGINES["push"] if kind == "gathered" else {})
+    sizes = {name: size for name, size in every.items() if name in names}
+    schedule = operator.plan_for(topologies.load("h100-nvswitch", ranks), sizes, "bf16", pins)
+    assert verify(schedule).proved
+    source = lowering.emit(schedule, target)
+    assert run_emulated(schedule, source, calls=2).equal
+    run = EmulatedRun(schedule, source, 5)
+    run.call()
+    run.finish()
+    ((inputs, outputs),) = run.calls
+    spec, whole = schedule.spec, whole_inputs(schedule.spec, inputs)
+    exact = by_definition(how, ranks, *whole.values()), logs_by_definition(how, ranks, *list(whole.values())[:2])
+    for number, made in enumerate(outputs):
+        for name, out, wanted in zip(spec.outputs, made, exact, strict=True):
+            part = cut(wanted, spec.value(name).placement, number, ranks)
+            assert (out.double() - part).abs().max() <= 0.04
 
 
 @pytest.mark.parametrize("mover", ["CopyEngine()", "Fused()"])
@@ -154,7 +186,7 @@ def other_part(step: Call, which: int, number: Number) -> Call:
 
 
 def begun_anew(step: Call) -> Call:
-    return replace(step, function="attention_state", operands=step.operands[:3])
+    return replace(step, function="attention", operands=step.operands[:3])
 
 
 NEXT = (OWNER + 1) % 3
@@ -211,7 +243,7 @@ def test_the_host_code_merges_parts(
     host = Host()
     for part in reversed(range(parts)):
         if part == parts - 1:
-            host.attention_state(out, logs, q, k[part], v[part], sequences, width, 0.25, *([0] if causal else []))
+            host.attention(out, q, k[part], v[part], sequences, width, 0.25, 0 if causal else -1, logs)
         else:
             host.merged_attention(out, logs, q, k[part], v[part], sequences, width, 0.25)
 

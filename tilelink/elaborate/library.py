@@ -19,9 +19,7 @@ from tilelink.schedule.names import FunctionName
 from tilelink.schedule.roles import Host, Phase, Role
 from tilelink.schedule.steps import (
     ATTENTION,
-    ATTENTION_STATE,
     CAUSAL_ATTENTION,
-    CAUSAL_ATTENTION_STATE,
     MERGED_ATTENTION,
     Call,
     For,
@@ -66,7 +64,7 @@ def _by_parts(schedule: Schedule, launch: LibraryOp, how: Attend, exchanges: lis
     def called(function: FunctionName, operands: Iterable[Region], *first: Number) -> Call:
         return Call(function, (out, logs), tuple(operands), numbers=(*sizes, *first), scale=how.scale)
 
-    own = called(CAUSAL_ATTENTION_STATE, keys(True), 0) if how.causal else called(ATTENTION_STATE, keys(True))
+    own = called(CAUSAL_ATTENTION, keys(True), 0) if how.causal else called(ATTENTION, keys(True))
     waits = list[Step]()
     for exchange in exchanges:
         word, until = signals.awaited(schedule, exchange)
@@ -90,7 +88,8 @@ def _call(schedule: Schedule, launch: LibraryOp, how: Matmul | Attend) -> Call:
     sizes: tuple[Number, ...] = (how.sequences, how.width)
     if how.causal:
         sizes += (rank * (operands[0].extent[0] // how.sequences) if how.apart else 0,)
-    return Call(CAUSAL_ATTENTION if how.causal else ATTENTION, (out,), operands, numbers=sizes, scale=how.scale)
+    logs = (whole_region(schedule, launch.logs),) if launch.logs else ()
+    return Call(CAUSAL_ATTENTION if how.causal else ATTENTION, (out, *logs), operands, numbers=sizes, scale=how.scale)
 
 
 def _product(how: Matmul) -> FunctionName:

@@ -193,24 +193,11 @@ class EmulatedStream(StandIn):
         width: int,
         scale: float,
         first: int = -1,
+        logs: torch.Tensor | None = None,
     ) -> None:
         """Enqueue attention of queries [sequences * S, Q * width] over keys and values [sequences * T, G * width]; `first`:
-        query i sees keys up to first + i. In fp32 and rounded; needs a free SM. Raises `IllegalAttention`."""
-        self._attend(Attention(out, q, k, v, sequences, width, scale, first))
-
-    def attention_state(
-        self,
-        out: torch.Tensor,
-        logs: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        sequences: int,
-        width: int,
-        scale: float,
-        first: int = -1,
-    ) -> None:
-        """The same, and the natural logarithms [sequences * S, Q] of the sums of weights."""
+        query i sees keys up to first + i; `logs` [sequences * S, Q]: the natural logarithms of the sums of weights. In fp32 and
+        rounded; needs a free SM. Raises `IllegalAttention`."""
         self._attend(Attention(out, q, k, v, sequences, width, scale, first, logs))
 
     def merged_attention(

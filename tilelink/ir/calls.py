@@ -33,7 +33,7 @@ class LibraryOp:
     split: tuple[str, ...] = ()  # exchanges, or empty: one call
     wait: Wait | None = None  # of the split exchange of a matmul
     counted: bool = False  # each (part, chunk) when it is there
-    logs: str = ""  # buffer, of attention part by part
+    logs: str = ""  # buffer, of attention part by part, or where anybody needs them
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,7 +268,7 @@ def make_buffers(problem: Problem, exchanges: Mapping[str, Exchange]) -> tuple[B
     for op in graph.ops():
         if isinstance(op.operation, Attend) and op.operation.logs:
             add(op.operation.logs, Memory.LOCAL)
-        if op.name in problem.structure.library and attends_to_parts(graph, op):
+        elif op.name in problem.structure.library and attends_to_parts(graph, op):
             assert isinstance(op.operation, Attend), "it attends"
             shape = graph.values[op.reads[0].value].shape[0], op.operation.heads
             buffers[logs_of_parts(op.name)] = Buffer(logs_of_parts(op.name), Memory.LOCAL, shape, "fp32")

@@ -46,12 +46,15 @@ def _attention(problem: Problem, op: TileOp, made: LibraryOp) -> LibraryOp:
     """Attention in one call, or in one for each part."""
     if reason := why_not_in_library(problem.graph, op, problem.topology.gpu):
         raise Illegal(reason)
+    assert isinstance(op.operation, Attend), "it attends"
     if not attends_to_parts(problem.graph, op):
-        return made
+        return replace(made, logs=op.operation.logs)
     for read, operand in zip(op.reads[1:], made.operands[1:], strict=True):
         if operand.remote:
             raise Illegal(f"parts of {read.value} lie at their owners, where the library cannot read them")
-    return replace(made, split=tuple(read.value for read in op.reads[1:]), logs=logs_of_parts(op.name))
+    return replace(
+        made, split=tuple(read.value for read in op.reads[1:]), logs=op.operation.logs or logs_of_parts(op.name)
+    )
 
 
 def _left(problem: Problem, read: Map, operand: Operand) -> tuple[Wait | None, tuple[str, ...]]:

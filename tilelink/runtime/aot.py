@@ -42,14 +42,14 @@ class _Stream:
 
     copy_2d = copy
 
-    def _nothing(self, *_: object) -> None:
+    def _nothing(self, *_: object, **__: object) -> None:
         """Waits and library calls need no compiler."""
 
     def captures(self) -> bool:
         return False
 
     write = wait_at_least = wait_equal = after = matmul = all_gather = reduce_scatter = all_reduce = _nothing
-    attention = attention_state = merged_attention = _nothing
+    attention = merged_attention = _nothing
 
 
 @dataclass(slots=True)

@@ -97,13 +97,9 @@ class Call:
 
 
 # attention of queries [B * S, Q * D] over keys and values [B * T, G * D]; numbers: B, D, and with a mask the number of the key of
-# query 0: it sees the keys up to there, and each query one more than the one before. A state has as its second result the
-# logarithms [B * S, Q] of the sums of weights, of base e; what is merged into a state has both results as its last operands, too
-ATTENTION, CAUSAL_ATTENTION = "attention", "causal_attention"
-ATTENTION_STATE, CAUSAL_ATTENTION_STATE = "attention_state", "causal_attention_state"
-MERGED_ATTENTION = "merged_attention"
-STATES = (ATTENTION_STATE, CAUSAL_ATTENTION_STATE, MERGED_ATTENTION)
-CAUSAL = (CAUSAL_ATTENTION, CAUSAL_ATTENTION_STATE)
+# query 0: it sees the keys up to there, and each query one more than the one before. A second result are the logarithms
+# [B * S, Q] of the sums of weights, of base e. What is merged into both has them as its last operands, too
+ATTENTION, CAUSAL_ATTENTION, MERGED_ATTENTION = "attention", "causal_attention", "merged_attention"
 
 
 SORT_ROWS = "sort_rows"  # the index program of a routing: tables of rows by experts (`tilelink.ir.routed`)

@@ -114,8 +114,8 @@ class Attend(Op):
 
     @property
     def in_library(self) -> bool:
-        """cuDNN has neither windows, soft caps nor these blocks."""
-        plain = not (self.window or self.soft_cap or self.zigzag or self.logs)
+        """cuDNN has neither windows, soft caps nor these blocks, and its logarithms are natural."""
+        plain = not (self.window or self.soft_cap or self.zigzag or (self.logs and self.base2))
         return plain and self.width <= _WIDEST_OF_LIBRARY
 
     def infer(self, operands: Sequence[Value], location: Location) -> Inferred:

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from tilelink.ir.placement import Partial
-from tilelink.ir.spec import Attend, BoundNode, BoundSpec, BoundValue
+from tilelink.ir.spec import Attend, BoundNode, BoundSpec, BoundValue, LogWeights
 from tilelink.proof.contents.memory import Access
 from tilelink.proof.contents.orders import StatesOfParts
 from tilelink.proof.contents.tile import Flags, Term, Tile
@@ -59,75 +59,83 @@ class Attending:
         self.values, self.ranks, self.step, self.tile, self.write = values, ranks, step, tile, write
         assert isinstance(step.step, steps.Call), "it is one"
         self.call = step.step
-        self.masked = self.call.function in steps.CAUSAL
+        self.masked = self.call.function == steps.CAUSAL_ATTENTION
         self.none: Ints = np.zeros(len(ranks), np.int64)
 
-    def whole(self) -> None:
-        """All of it."""
-        self._first_of(self._whole)
-
-    def of_part(self) -> None:
-        """A state of one part more."""
-        self._first_of(self._of_part)
-
-    def _first_of(self, made: Callable[[BoundNode, Attend], None]) -> None:
+    def made(self) -> None:
+        """Writes what it makes. Raises Mismatch, and Pending if the call is done again when more is known."""
         reasons = list[Mismatch]()
         for node in self.values.spec.nodes:
             if isinstance(node.operation, Attend):
                 try:
-                    made(node, node.operation)
+                    self._made(node, node.operation)
                     return
                 except Mismatch as mismatch:
                     reasons.append(mismatch)
         raise likeliest(reasons, "the spec has no attention")
 
-    def _whole(self, node: BoundNode, how: Attend) -> None:
-        name = node.output.name
-        self._plain(name, how)
-        if how.sequences > 1 and how.parts > 1:
-            raise Mismatch(f"keys of a sequence of {name} do not lie behind each other")
-        for access, value in zip(self.step.reads, node.inputs, strict=True):
-            self._all_of(self.values.part(self.tile(access), value), value)
-        rows = self.values.shapes[node.inputs[0]][0]
-        self._told(name, how, how.causal, self.ranks * (rows // how.sequences if how.apart else 0))
-        self._put(node, self.step.writes[0], self.values.term(node), (self.none, self.none), node.output.local)
-
-    def _of_part(self, node: BoundNode, how: Attend) -> None:
+    def _made(self, node: BoundNode, how: Attend) -> None:
         name, (queries, *given) = node.output.name, node.inputs
-        self._plain(name, how)
-        if not 1 < how.parts <= _MOST_PARTS:
-            raise Mismatch(f"keys of {name} do not come in 2 to {_MOST_PARTS} parts")
+        if how.window or how.soft_cap or how.zigzag:
+            raise Mismatch(f"{name} is attention that the library has no call for")
         access, keys, values, *before = self.step.reads
         self._all_of(self.values.part(self.tile(access), queries), queries)
-        number, beside = (
-            self._number(self.tile(one), value, how) for one, value in zip((keys, values), given, strict=True)
-        )
-        if (wrong := number != beside).any():
-            raise Mismatch(f"{name}: values of another part than the keys", wrong)
+        found = [self._part(self.tile(one), value, how) for one, value in zip((keys, values), given, strict=True)]
+        (number, whole), (beside, _) = found
+        if whole != found[1][1] or (number != beside).any():
+            raise Mismatch(f"{name}: values of another part than the keys", number != beside)
         rows = self.values.shapes[queries][0]
-        self._told(name, how, self.masked, self.none)
-        if how.causal:
-            alike = how.apart and rows * how.parts == self.values.shapes[given[0]][0]
-            if not alike or (wrong := number != self.ranks if self.masked else number >= self.ranks).any():
-                raise Mismatch(f"{name}: queries see other keys of this part", wrong if alike else None)
-        elif self.masked:
-            raise Mismatch(f"{name} has no mask")
+        apart = how.apart and rows * how.parts == self.values.shapes[given[0]][0]
+        many = self.ranks + 1 if how.causal and apart else self.none + how.parts
+        every = np.left_shift(self.none + 1, np.minimum(many, _MOST_PARTS)) - 1
+        if whole:
+            taken = every
+            self._told(name, how, how.causal, self.ranks * (rows // how.sequences if how.apart else 0))
+        else:
+            taken = np.left_shift(self.none + 1, number)
+            self._told(name, how, self.masked, self.none)
+            self._check_mask(name, how, number, apart)
         seen, known = self._seen(node, before)
-        taken = np.left_shift(np.ones_like(number), number)
         if (wrong := known & ((seen & taken) != 0)).any():
             raise Mismatch(f"{name}: some keys are taken twice", wrong)
-        every = np.left_shift(self.none + 1, self.ranks + 1 if how.causal else how.parts) - 1
-        made = seen | taken
-        done = known & (made == every)
-        out, logs = self.step.writes
-        self._put(node, out, self.values.term(node), (self.none, self.none), node.output.local, done)
-        for access, of_logs in ((out, False), (logs, True)):
-            state = StatesOfParts(name, of_logs).word
-            self._put(
-                node, access, Term(state), (made, self.none, self.none), self.values.shapes[state][1:], known & ~done
-            )
+        self._write(node, seen | taken, every, known)
         if not known.all():  # those whose turn comes after one of this call
             raise Pending
+
+    def _check_mask(self, name: str, how: Attend, number: Ints, apart: bool) -> None:
+        """Of a part."""
+        if not how.causal:
+            return
+        wrong = number != self.ranks if self.masked else number >= self.ranks
+        if not apart or wrong.any():
+            raise Mismatch(f"{name}: queries see other keys of this part", wrong if apart else None)
+
+    def _write(self, node: BoundNode, made: Ints, every: Ints, known: Flags) -> None:
+        """The result where all keys have been seen, with its logarithms if anybody needs them; else a state."""
+        (out, *logs), name, both = self.step.writes, node.output.name, (self.none, self.none)
+        done = known & (made == every)
+        if not logs and (wrong := known & ~done).any():
+            raise Mismatch(f"{name}: nobody can go on with a part of the keys without its logarithms", wrong)
+        self._put(node, out, self.values.term(node), both, node.output.local, done)
+        for access in logs:
+            for one in self._logs_of(name):
+                self._put(node, access, self.values.term(one), both, one.output.local, done)
+        for access, of_logs in zip(self.step.writes, (False, True), strict=False):
+            if (some := known & ~done).any():
+                state = StatesOfParts(name, of_logs).word
+                self._put(node, access, Term(state), (made, *both), self.values.shapes[state][1:], some)
+
+    def _logs_of(self, means: str) -> Iterator[BoundNode]:
+        """Natural logarithms that belong to means."""
+        first = self.values.first
+        for node in self.values.spec.nodes:
+            if (
+                isinstance(node.operation, LogWeights)
+                and not node.operation.base2
+                and first[node.inputs[0]] == first[means]
+            ):
+                yield node
+                return
 
     def _seen(self, node: BoundNode, before: list[Access]) -> tuple[Ints, Flags]:
         """The parts in the state that the call goes on with, none if it begins one; and where that is known."""
@@ -151,20 +159,19 @@ class Attending:
             raise Mismatch(f"means and logarithms of {node.output.name} are of different parts", wrong)
         return means, known
 
-    def _number(self, tile: Tile, value: str, how: Attend) -> Ints:
-        """Which part of all keys, or of all values, the tile is."""
+    def _part(self, tile: Tile, value: str, how: Attend) -> tuple[Ints, bool]:
+        """Which part of all keys, or of all values, the tile is, and whether it is all of them."""
         part, (size, cols) = self.values.part(tile, value), self.values.shapes[value]
         rows = size // how.parts
-        wrong = ~part.on(self.ranks) | (part.start[0] % rows != 0) | (part.extent[0] != rows)
-        wrong |= (part.start[1] != 0) | (part.extent[1] != cols)
-        if wrong.any():
+        whole = bool((part.extent[0] == size).all())
+        if whole and how.sequences > 1 and how.parts > 1:
+            raise Mismatch(f"tokens of a sequence of {value} do not lie behind each other")
+        wrong = ~part.on(self.ranks) | (part.start[1] != 0) | (part.extent[1] != cols)
+        wrong |= part.start[0] != 0 if whole else (part.start[0] % rows != 0) | (part.extent[0] != rows)
+        if wrong.any() or (not whole and how.parts > _MOST_PARTS):
             raise Mismatch(f"it is no whole part of {value}", wrong)
         found: Ints = part.start[0] // rows
-        return found
-
-    def _plain(self, name: str, how: Attend) -> None:
-        if how.window or how.soft_cap or how.zigzag or how.logs:
-            raise Mismatch(f"{name} is attention that the library has no call for")
+        return found, whole
 
     def _told(self, name: str, how: Attend, masked: bool, first: Ints) -> None:
         """The numbers of the call are those of the operation, with a mask from key `first` on."""

@@ -26,10 +26,8 @@ def called(values: Values, memory: Memory, ranks: Ints, step: Done, function: st
     match function:
         case "matmul" | "matmul_transposed":
             call.matmul(function == "matmul_transposed")
-        case steps.ATTENTION | steps.CAUSAL_ATTENTION:
-            Attending(values, ranks, step, call.tile, write).whole()
-        case steps.ATTENTION_STATE | steps.CAUSAL_ATTENTION_STATE | steps.MERGED_ATTENTION:
-            Attending(values, ranks, step, call.tile, write).of_part()
+        case steps.ATTENTION | steps.CAUSAL_ATTENTION | steps.MERGED_ATTENTION:
+            Attending(values, ranks, step, call.tile, write).made()
         case "all_gather":
             call.all_gather()
         case "reduce_scatter":
