@@ -11,10 +11,11 @@ SHARE := 1
 demo: .venv
 	$(BIN)/tilelink demo
 
-# first what fails soon, then slow tests: of those with many parameters one in SHARE, other ones for each commit
+# first what fails soon, then slow tests: of those with many parameters one in SHARE, and of long ones a third; other ones for
+# each commit. `make whole` runs all
 test: lint proportion
 	$(MAKE) quick
-	$(MAKE) slow SHARE=4
+	$(MAKE) slow SHARE=8
 
 quick: .venv
 	$(BIN)/pytest -q -m "$(QUICK)" -n 2

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_TURNS = 3  # of long tests, commits until each has run, on average
 GOLDEN = Path(__file__).parent / "golden"
 
 # tests run beside each other, on matrices that several threads do not multiply faster; torch reads it when it is imported
@@ -49,9 +50,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`quick(n)`: the quick suite has the first n parameters of the test, the whole suite all of them. With a share of n, an
-    n-th of the slow parameters of each test run, at least one."""
+    n-th of the slow parameters of each test run, at least one; tests of `long.txt`, of more than 5 s each, take turns: a third
+    of them for each commit."""
     seen: Counter[str] = Counter()
-    listed = set((Path(__file__).parent / "not_quick.txt").read_text(encoding="utf-8").splitlines())
+    listed = _listed("not_quick.txt")
     for item in items:
         marked = item.get_closest_marker("slow") is not None
         if item.nodeid in listed:
@@ -69,16 +71,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.nodeid not in left_out]
 
 
+def _listed(name: str) -> set[str]:
+    return set((Path(__file__).parent / name).read_text(encoding="utf-8").splitlines())
+
+
 def _left_out(slow: list[pytest.Item], share: int) -> set[str]:
-    """Of each test all but an n-th of its parameters, which a number of name and commit picks."""
-    commit = os.environ.get("COMMIT", "")
+    """Of each test all but an n-th of its parameters, which a number of name and commit picks; and long ones out of turn."""
+    commit, long = os.environ.get("COMMIT", ""), _listed("long.txt")
     by_test: dict[str, list[str]] = {}
     for item in slow:
         by_test.setdefault(item.nodeid.partition("[")[0], []).append(item.nodeid)
     found = set[str]()
-    for names in by_test.values():
+    for test, names in by_test.items():
         names.sort(key=lambda name: zlib.crc32(f"{commit} {name}".encode()))
-        found.update(names[-(-len(names) // share) :])
+        out_of_turn = test in long and zlib.crc32(f"{commit} {test}".encode()) % _TURNS
+        found.update(names if out_of_turn else names[-(-len(names) // share) :])
     return found
 
 
