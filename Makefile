@@ -15,7 +15,7 @@ demo: .venv
 # each commit. `make whole` runs all
 test: lint proportion
 	$(MAKE) quick
-	$(MAKE) slow SHARE=8
+	$(MAKE) slow SHARE=10
 
 quick: .venv
 	$(BIN)/pytest -q -m "$(QUICK)" -n 2

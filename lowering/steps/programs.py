@@ -36,6 +36,7 @@ _ORDERS = {
     Order.BARRIER: "program_barrier()",
     Order.FENCE: "fence_descriptors()",
     Order.FLUSH: "flush_stores()",
+    Order.QUIET: "program_barrier()",  # puts are stores here: their sources have been read when all threads have come
 }
 
 

@@ -54,7 +54,7 @@ COPY_DIST = Code(PUSH_COPY, "copy_on_stream")
 _NO_MULTICAST = "no: compiled and emulated only, multicast is off on every machine of ours"
 _UNUSED_ORDER = (
     "None: programs store at the peer and their `Notify` releases the stores; a stream of a `CopyEngine` keeps its order. "
-    "Puts over a `Network` would need it; the planner makes none, and calls collectives of a library there. "
+    "Puts over a `Network` need it (`Order.QUIET`); the planner makes none, and calls collectives of a library there. "
 )
 
 PRIMITIVES: tuple[Primitive, ...] = (

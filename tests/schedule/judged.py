@@ -29,12 +29,12 @@ def outcome(schedule: Schedule, tables: dict[str, torch.Tensor], seeds: Iterable
     return judged(replace(original(schedule), schedule=schedule, tables=lambda: tables), seeds)
 
 
-def judged(operator: Operator, seeds: Iterable[int]) -> Outcome:
+def judged(operator: Operator, seeds: Iterable[int], sms: int = NUM_SMS) -> Outcome:
     """The first that goes wrong in runs of `CALLS` calls each. Raises what lowering raises."""
     module = printed_module(operator.schedule)
     for seed in seeds:
         try:
-            differs = emulated(operator, module, seed)
+            differs = emulated(operator, module, seed, sms=sms)
         except Race:
             return "race"
         except (Deadlock, StepLimit):
@@ -80,11 +80,13 @@ def drawn(operator: Operator, generator: torch.Generator) -> dict[str, list[torc
     return found
 
 
-def emulated(operator: Operator, module: ModuleType, seed: int, calls: int = CALLS, captured: bool = False) -> bool:
+def emulated(
+    operator: Operator, module: ModuleType, seed: int, calls: int = CALLS, captured: bool = False, sms: int = NUM_SMS
+) -> bool:
     """Whether a result of `calls` calls differs from torch on whole tensors. `captured`: one call is recorded, and replayed
     with other inputs in the same memory. Raises what the emulator and the race detector raise."""
     ranks = operator.schedule.num_ranks
-    world = World(ranks, num_sms=NUM_SMS, seed=seed, policy=hostile(seed, ranks), observers=[RaceDetector(ranks)])
+    world = World(ranks, num_sms=sms, seed=seed, policy=hostile(seed, ranks), observers=[RaceDetector(ranks)])
     tables = list(operator.tables().values())
     generator = torch.Generator().manual_seed(seed)
     pairs: list[tuple[torch.Tensor, torch.Tensor]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import numpy as np
@@ -55,10 +55,10 @@ def inputs_of(operator: Operator, seed: int) -> dict[str, list[torch.Tensor]]:
     return found
 
 
-def differs(operator: Operator, schedule: Schedule, calls: int, seed: int) -> bool:
+def differs(operator: Operator, schedule: Schedule, calls: int, seed: int, late: Collection[str] = ()) -> bool:
     """Whether an output of a rank is not what torch gives, in one of `calls` calls with inputs of their own."""
     tables = {name: table.numpy() for name, table in operator.tables().items()}
-    run = Interpreter(schedule, OPS, tables, seed)
+    run = Interpreter(schedule, OPS, tables, seed, late)
     for call in range(calls):
         inputs = inputs_of(operator, seed * 100 + call)
         of_rank = [{name: each[rank].numpy() for name, each in inputs.items()} for rank in range(schedule.num_ranks)]

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from tilelink.mutation.mutant import StepMutant, Verdict
 from tilelink.proof.happens_before.check import checked
-from tilelink.schedule.interpreter import OPS, Interpreter, Op
+from tilelink.schedule.exact_ops import OPS, Op
+from tilelink.schedule.interpreter import Interpreter
 from tilelink.schedule.memory import Memory
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import Compute

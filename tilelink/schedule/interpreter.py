@@ -7,14 +7,13 @@ difference is the business of the proof; a seed chooses one here. Values are as 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tilelink.ir.dtype import DTYPES
 from tilelink.ir.enums import Protocol
+from tilelink.schedule.exact_ops import COLLECTIVES, OPS, Array, Op
 from tilelink.schedule.index import Index, Ints, Number, evaluate, names_in, tables_in
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Buffer, Memory, Region
@@ -37,35 +36,10 @@ from tilelink.schedule.steps import (
 )
 from tilelink.schedule.tables import made_tables
 
-Array = NDArray[np.float64]
-Op = Callable[..., Array | tuple[Array, ...]]
 Env = dict[str, int | Ints]
 Running = Generator[None, None, None]  # yields where it cannot go on
 
-OPS: dict[str, Op] = {
-    "dot": lambda a, b, c: c + a @ b,
-    "trans": lambda x: x.T,
-    "copy": lambda x: x,
-    "halves": lambda x: tuple(np.split(x, 2, axis=-1)),
-    **dict.fromkeys((f"in_{name}" for name in DTYPES), lambda x: x),  # numbers here are exact
-    "neg": lambda x: -x,
-    "add": lambda x, y: x + y,
-    "sub": lambda x, y: x - y,
-    "mul": lambda x, y: x * y,
-    "div": lambda x, y: x / y,
-    "relu": lambda x: np.maximum(x, 0),
-    "silu": lambda x: x / (1 + np.exp(-x)),
-    "combined": lambda total, rows, weight, expert, own, first: (
-        total + np.where((expert >= first) & (expert < first + own), rows * weight, 0)
-    ),
-}
-
-
-_COLLECTIVES: dict[str, Callable[[list[Array], int], Array]] = {
-    "all_gather": lambda parts, rank: np.stack(parts),
-    "reduce_scatter": lambda parts, rank: np.split(np.sum(parts, axis=0), len(parts))[rank],
-    "all_reduce": lambda parts, rank: np.sum(parts, axis=0),
-}
+_PASSED_OVER = (0.0, 0.9, 0.99, 0.999)
 
 
 class NeverEnds(Exception):
@@ -87,7 +61,8 @@ class _Rank:
 
 
 class Interpreter:
-    """All ranks of `schedule`. `ops` are more than `OPS`; `tables` as for the proof, but for those that calls make."""
+    """All ranks of `schedule`. `ops` are more than `OPS`; `tables` as for the proof, but for those that calls make. Programs of
+    launches on streams that are `late` run seldom, some of them hardly ever, and so in any order."""
 
     def __init__(
         self,
@@ -95,7 +70,9 @@ class Interpreter:
         ops: Mapping[str, Op] | None = None,
         tables: Mapping[str, Ints] | None = None,
         seed: int = 0,
+        late: Collection[str] = (),
     ) -> None:
+        self.late = late
         self.schedule = instantiated(schedule)
         given = {name: np.asarray(one, np.int64) for name, one in (tables or {}).items()}
         self.entries: dict[str, Range] = {}
@@ -130,6 +107,7 @@ class Interpreter:
                 if buffer.memory is Memory.OUTPUT:
                     rank.buffers[buffer.name] = np.full(self.schedule.shapes[buffer.name], np.nan)
             rank.counts.clear()
+        self.lazy: dict[int, float] = {}  # how often tasks are passed over
         self._all([task for rank in self.ranks for task in _Launches(self, rank).tasks()])
         read = [one.name for one in self.schedule.buffers if one.memory is Memory.OUTPUT or one.for_caller]
         return [{name: rank.buffers[name].copy() for name in read} for rank in self.ranks]
@@ -138,6 +116,10 @@ class Interpreter:
         idle = 0
         while tasks:
             task = tasks.pop(self.random.randrange(len(tasks)) if idle == 0 else 0)
+            if self.lazy and idle <= len(tasks) and self.random.random() < self.lazy.get(id(task), 0.0):
+                tasks.append(task)
+                idle += idle > 0
+                continue
             before = self.progress
             try:
                 next(task)
@@ -161,7 +143,10 @@ class _Launches:
         for number, launch in enumerate(self.run.schedule.launches):
             programs = [(role, program) for role in launch.roles for program in range(role.programs)]
             self.left.append(len(programs) + 1)
-            found += [self._program(number, role, program) for role, program in programs]
+            tasks = [self._program(number, role, program) for role, program in programs]
+            if launch.stream in self.run.late:
+                self.run.lazy |= {id(task): self.run.random.choice(_PASSED_OVER) for task in tasks}
+            found += tasks
             found.append(self._last(number))
         return found
 
@@ -179,7 +164,8 @@ class _Launches:
             yield
         for phase in role.phases:
             if phase.who is not Who.LAST and not (phase.who is Who.FIRST and program):
-                yield from _Program(self.run, self.rank, role).phase(phase, program, phase.who is Who.FIRST)
+                late = self.run.schedule.launches[number].stream in self.run.late
+                yield from _Program(self.run, self.rank, role, late).phase(phase, program, phase.who is Who.FIRST)
         self.left[number] -= 1
         self.run.progress += 1
 
@@ -195,10 +181,10 @@ class _Launches:
 
 
 class _Program:
-    """A program in a call. `values` are the tiles that it holds."""
+    """A program in a call. `values` are the tiles that it holds; one that is `late` may stop behind each step."""
 
-    def __init__(self, run: Interpreter, rank: _Rank, role: Role) -> None:
-        self.run, self.rank, self.role = run, rank, role
+    def __init__(self, run: Interpreter, rank: _Rank, role: Role, late: bool = False) -> None:
+        self.run, self.rank, self.role, self.late = run, rank, role, late
         self.values: dict[str, Array] = {}
 
     def phase(self, phase: Phase, program: int, alone: bool) -> Running:
@@ -231,7 +217,7 @@ class _Program:
                     until = self.number(step.until, env)
                     while self.rank.signals[step.signal][place] < until:
                         yield
-                case Call() if step.function in _COLLECTIVES:
+                case Call() if step.function in COLLECTIVES:
                     yield from self.collective(step, env)
                 case Load():
                     yield from self.arrived(step.region, env)
@@ -239,6 +225,8 @@ class _Program:
                 case _:
                     self.at_once(step, env)
             self.run.progress += 1
+            if self.late:
+                yield
 
     def at_once(self, step: Step, env: Env) -> None:
         match step:
@@ -323,7 +311,7 @@ class _Program:
         while len(given) < self.run.schedule.num_ranks:
             yield
         parts = [given[rank] for rank in sorted(given)]
-        found = _COLLECTIVES[step.function](parts, self.rank.number)
+        found = COLLECTIVES[step.function](parts, self.rank.number)
         self.store(result, env, found.reshape(self.extents(result, env)))
 
     # ---- regions ----

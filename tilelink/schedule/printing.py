@@ -13,6 +13,7 @@ from tilelink.schedule.roles import (
     Engine,
     Host,
     Launch,
+    MeshAxis,
     Network,
     Phase,
     PingPong,
@@ -56,9 +57,14 @@ LEGEND = (
 
 def printed(schedule: Schedule, legend: bool = False) -> str:
     """The schedule with its name, and what the signs mean if `legend` is set."""
-    head = f"{schedule.name} on {', '.join(f'{axis.name} = {value_of(axis.size, schedule.sizes)}' for axis in schedule.mesh)}"
+    axes = (f"{axis.name} = {value_of(axis.size, schedule.sizes)}{_over(axis)}" for axis in schedule.mesh)
+    head = f"{schedule.name} on {', '.join(axes)}"
     lines = [head, *printed_lines(schedule), *(["", *legend_lines()] if legend else [])]
     return "\n".join(lines) + "\n"
+
+
+def _over(axis: MeshAxis) -> str:
+    return f" over {axis.transport.name}" if axis.transport is not None else ""
 
 
 def legend_lines() -> Iterator[str]:

@@ -10,6 +10,7 @@ from tilelink.ir.enums import Choice
 from tilelink.schedule.index import Number, value_of
 from tilelink.schedule.memory import Buffer, Dim, Signal, Table
 from tilelink.schedule.names import StreamName, ValueName
+from tilelink.schedule.network import Transport
 from tilelink.schedule.steps import Let, Step
 
 
@@ -133,10 +134,11 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class MeshAxis:
-    """A dimension of the ranks, outermost first in `Schedule.mesh`."""
+    """A dimension of the ranks, outermost first in `Schedule.mesh`. Dimensions with a transport come before all others."""
 
     name: str
     size: Number
+    transport: Transport | None = None  # of links between ranks that differ in it; None: loads and stores
 
 
 @dataclass(frozen=True)

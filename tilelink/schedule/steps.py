@@ -121,6 +121,7 @@ class Order(Choice):
     BARRIER = "barrier"  # all threads of the program have come here
     FENCE = "fence"  # descriptors see what pointers and peers wrote before
     FLUSH = "flush"  # what descriptors store has arrived
+    QUIET = "quiet"  # puts so far have read their sources
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,10 @@ from math import prod
 
 from tilelink.proof.happens_before.calls import call_period, steady
 from tilelink.proof.happens_before.compare import compare
+from tilelink.proof.happens_before.crossings import check_crossings
 from tilelink.proof.happens_before.events import Events
 from tilelink.proof.happens_before.expand import expanded
+from tilelink.proof.happens_before.flights import with_flights
 from tilelink.proof.happens_before.lanes import Tables, by_call, looked_up_by_call
 from tilelink.proof.happens_before.loops import widened
 from tilelink.proof.happens_before.ranks import Shifts, rank_period
@@ -111,7 +113,10 @@ def ordered(
     """The same for a schedule whose moves may touch more of their source than of their target."""
     known, each = by_call(tables if isinstance(tables, Mapping) else list(tables or []))
     calls = len(tables) if each and tables else calls
-    schedule = widened(instantiated(schedule))
+    try:
+        schedule = widened(with_flights(instantiated(schedule)))
+    except Refuted as refuted:
+        return Outcome(refuted.refutation, schedule.num_ranks, schedule.num_ranks, 0, 0)
     if each and known:
         schedule = with_indices(schedule, looked_up_by_call)
     period, shifts = rank_period(schedule) if symmetric else (schedule.num_ranks, {})
@@ -124,7 +129,9 @@ def ordered(
 
 def _walked(schedule: Schedule, tables: Tables, outcome: Outcome, shifts: Shifts, assumed: frozenset[str]) -> Outcome:
     try:
-        events = Events(expanded(schedule, tables, outcome.calls, outcome.rank_period, shifts))
+        plan = expanded(schedule, tables, outcome.calls, outcome.rank_period, shifts)
+        check_crossings(plan)
+        events = Events(plan)
         outcome = replace(outcome, events=events.size)
         walk = Walk(events).walked()
         compare(walk, assumed)

@@ -34,6 +34,9 @@ class Wrong(Enum):
     NO_PROGRAM = (BugClass.CIRCLE, "a role has no program, so that nobody does what it is for")
     NO_RANK = (BugClass.WRONG_PLACE, "a rank does not exist")
     NOT_SYMMETRIC = (BugClass.WRONG_PLACE, "memory of a peer is accessed that is not symmetric")
+    ACROSS = (BugClass.WRONG_PLACE, "memory of another node is accessed by loads and stores, which do not reach it")
+    COUNTED_ACROSS = (BugClass.LINK_ATOMICS, "a word of another node is added to, and the transport cannot count")
+    TORN = (BugClass.SIGNAL_TOO_EARLY, "a packet is cut by a put, so that its words land apart")
     NO_ENTRY = (BugClass.WRONG_PLACE, "a table has no such entry")
     MALFORMED = (BugClass.WRONG_PLACE, "a step has no meaning")
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tilelink.proof.happens_before.clocks import Clocks
 from tilelink.proof.happens_before.events import Events
+from tilelink.proof.happens_before.flights import FLIGHTS, IN_ORDER
 from tilelink.proof.happens_before.operations import Operations
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
 from tilelink.proof.happens_before.rows import Kind
@@ -103,7 +104,10 @@ class Walk:
         if (rank, call, number) in self.left or not all((rank, call, one) in self.done for one in before):
             return
         programs, last = self.events.plan.launches[number]
-        clock = self.clocks.met([self.done[rank, call, one] for one in (-1, *before)])
+        clocks = [self.done[rank, call, one] for one in (-1, *before)]
+        if here.stream == IN_ORDER and call:  # a queue of puts, which goes on from call to call
+            clocks.append(self.done[rank, call - 1, number])
+        clock = self.clocks.met(clocks)
         self.left[rank, call, number] = len(programs)
         for program in programs:
             self._start(self._run(rank, program, call), clock)
@@ -111,8 +115,9 @@ class Walk:
             self._start(self._run(rank, last, call), clock)
 
     def _caller(self, rank: int, call: int) -> None:
-        launches = range(len(self.events.plan.launches))
-        clocks = [self.done[rank, call, one] for one in (*launches, -1)]
+        launches = self.events.plan.schedule.launches
+        ended = [number for number, one in enumerate(launches) if one.stream not in FLIGHTS]
+        clocks = [self.done[rank, call, one] for one in (*ended, -1)]
         self._start(self._run(rank, self.width - 1, call), self.clocks.met(clocks))
 
     def _start(self, run: int, clock: int) -> None:
