@@ -69,8 +69,8 @@ _FIRST, _END = 6, 5
 BUGS: dict[str, Change] = {
     "the last state is not merged": loops("state", lambda one: replace(one, count=one.count - 1)),
     "only the first state is": loops("state", lambda one: replace(one, count=1)),
-    "states in reverse": accesses(Load, "out_0_top", started(1, lambda state: 5 - state)),
-    "one state twice": accesses(Load, "out_0_picked", started(1, lambda state: state * 0)),
+    "states in reverse": accesses(Load, "out_0_top_state", started(1, lambda state: 5 - state)),
+    "one state twice": accesses(Load, "out_0_picked_state", started(1, lambda state: state * 0)),
     "no last block": loops("block", lambda one: replace(one, count=one.count - 1)),
     "the first block again": loops("block", lambda one: replace(one, let=(("n", Index("begins") * 8),))),
     "blocks that overlap": loops("block", lambda one: replace(one, let=(("n", (Index("begins") + Index("block")) * 4),))),
@@ -89,10 +89,10 @@ BUGS: dict[str, Change] = {
     "an element fewer": computes("cross_entropy", argument(_END, 27)),
     "other labels": accesses(Load, "labels", started(0, lambda row: row + 1)),
     "other rows": accesses(Load, "x", started(0, lambda row: row * 0)),
-    "weights in the place of tops": accesses(Store, "out_0_weight", lambda one: replace(one, buffer="out_0_top")),
-    "in the place of the next state": accesses(Store, "out_0_top", started(1, lambda state: state + 1)),
-    "to one rank only": accesses(Store, "out_0_top", lambda one: replace(one, at=rank)),
-    "rows of another tile": accesses(Load, "out_0_weight", started(2, lambda row: row + 1)),
+    "weights in the place of tops": accesses(Store, "out_0_weight_state", lambda one: replace(one, buffer="out_0_top_state")),
+    "in the place of the next state": accesses(Store, "out_0_top_state", started(1, lambda state: state + 1)),
+    "to one rank only": accesses(Store, "out_0_top_state", lambda one: replace(one, at=rank)),
+    "rows of another tile": accesses(Load, "out_0_weight_state", started(2, lambda row: row + 1)),
     "lse in the place of the loss": computes("loss_of", lambda one: replace(one, op="lse_of", operands=("top", "weight"))),
     "of the wrong parts": computes("loss_of", argument(0, "weight")),
     "of the last state only": computes("loss_of", lambda one: replace(one, operands=("more_top", "more_weight", "more_picked"))),
@@ -109,7 +109,7 @@ def test_a_wrong_fold_is_refuted(bug: str) -> None:
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("bug", ["a row further", "to the first rank"])
 def test_a_wrong_scatter_is_refuted(bug: str) -> None:
-    part = "out_total"
+    part = "out_total_state"
     changes = {
         "a row further": accesses(Store, part, started(2, lambda row: row + 1)),
         "to the first rank": accesses(Store, part, lambda one: replace(one, at=one.at * 0)),

@@ -82,10 +82,14 @@ class Folds:
     def _more(self) -> tuple[str, ...]:
         return tuple(f"more_{part}" for part in self.parts)
 
+    def _states(self, part: str) -> str:
+        """The buffer of a part of the states of all ranks."""
+        return f"{self.launch.out}_{part}_state"
+
     def buffers(self) -> Iterator[Buffer]:
         for part in () if self.whole else self.parts:
             shape = 2, self.ranks * self.launch.splits, self.own
-            yield Buffer(f"{self.launch.out}_{part}", Memory.SYMMETRIC, shape, "fp32", Protocol.LL)
+            yield Buffer(self._states(part), Memory.SYMMETRIC, shape, "fp32", Protocol.LL)
 
     def tables(self) -> Iterator[Table]:
         """None."""
@@ -169,17 +173,17 @@ class Folds:
         return (For("step", self.ranks, body, (("peer", (rank + Index("step")) % self.ranks),), unrolled=True),)
 
     def _stores(self, at: Number, row: Number, many: Number, state: Number) -> tuple[Step, ...]:
-        lead, name = (call % 2, state), self.launch.out
-        return tuple(Store(part, Region(f"{name}_{part}", (*lead, row), (1, 1, many), at)) for part in self.parts)
+        lead = call % 2, state
+        return tuple(Store(part, Region(self._states(part), (*lead, row), (1, 1, many), at)) for part in self.parts)
 
     # ---- those of all ranks ----
     def _merged(self) -> Phase:
         """States of all ranks, tile by tile of the own part of the result."""
-        name, (rows, _) = self.launch.out, self.launch.merged_tile(self.ranks, "fp32")
+        rows, _ = self.launch.merged_tile(self.ranks, "fp32")
         many = least(rows, self.own - _ROW)
         lead = call % 2, STATE, _ROW
         loads = (
-            Load(more, Region(f"{name}_{part}", lead, (1, 1, many)))
+            Load(more, Region(self._states(part), lead, (1, 1, many)))
             for part, more in zip(self.parts, self._more, strict=True)
         )
         loop = For(STATE.op, self.ranks * self.launch.splits, (*loads, self._merge()), unrolled=True)

@@ -186,6 +186,9 @@ _RESERVED_ENDS = (
         "_offsets",
         "_there",
         "_value",
+        "_logs",
+        "_means",
+        "_state",
     ),
 )
 
