@@ -7,7 +7,8 @@ then bit by bit against the first result, while one rank or the other is late. T
 rank, the median of five rounds. `serial` gathers keys and values by NCCL, then attends by cuDNN: with a causal mask in two
 pieces, own keys and those of ranks before, which one kernel merges by their sums. `alone` is the same without the gather; both
 have tokens in order where ours has them in zigzag. Drawn rows have any number of tokens and heads; those of several sequences
-are checked, and ours is timed.
+are checked, and ours is timed. `--forms parts whole` checks and times attention by the library, too: part by part as copies bring
+keys, and in one call behind NCCL.
 """
 
 from __future__ import annotations
@@ -32,11 +33,16 @@ import topologies
 from tests.pipeline.attention_specs import How, spec_of
 from tilelink.bench.attention_baselines import GatheredAttention
 from tilelink.bench.machine import topology_of_gpus
+from tilelink.ir.schedule import Schedule
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
 
 _ROUNDS, _CALLS, _LATE_CALLS, _MOST_CYCLES = 5, 12, 120, 400_000
 _HEADS = ((32, 32), (64, 8))
+FORMS = {
+    "parts": {"compute": "library", "mover": "CopyEngine()"},
+    "whole": {"compute": "library", "mover": "Library()"},
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Row:
     causal: bool
     sequences: int = 1
     zigzag: bool = False
+    window: int = 0
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -61,6 +68,7 @@ def rows() -> Iterator[Row]:
                 yield Row(tokens, queries, keys, 128, causal)
             yield Row(tokens, queries, keys, 128, True, zigzag=True)
     yield from (Row(4096, 32, 8, 64, causal) for causal in (False, True))
+    yield from (Row(16384, 32, keys, 128, True, window=2048) for keys in (8, 32))
 
 
 def drawn(seed: int, count: int, ranks: int) -> Iterator[Row]:
@@ -125,23 +133,36 @@ def changed_late(op: Callable[..., torch.Tensor], row: Row, seed: int) -> int:
     return int(changed.item())
 
 
-def measured(row: Row, seed: int) -> dict[str, Any]:
-    found: dict[str, Any] = asdict(row)
+def checked(row: Row, seed: int, pins: dict[str, str]) -> tuple[Schedule, Callable[..., torch.Tensor], dict[str, Any]]:
+    """A plan, its operator, and what is wrong with it."""
     topology = topologies.load(topology_of_gpus(), dist.get_world_size())
-    schedule = spec_of("gathered", How(causal=row.causal, zigzag=row.zigzag)).plan_for(topology, row.sizes, "bf16", {})
+    how = How(causal=row.causal, zigzag=row.zigzag, window=row.window)
+    schedule = spec_of("gathered", how).plan_for(topology, row.sizes, "bf16", pins)
     module = load_source(lowering.emit(schedule), "attention")
     op = operator_class(module)(module.SymmetricMemoryFabric())
     facts = module.check_call(op, 0, seed)
     worst = torch.tensor([sum(one["wrong"] for one in facts), max(one["error"] for one in facts)], device="cuda")
     dist.all_reduce(worst, op=dist.ReduceOp.MAX)
-    found |= {"predicted_us": schedule.predicted_us, "wrong": int(worst[0].item()), "error": round(worst[1].item(), 3)}
-    found["changed_late"] = changed_late(op, row, seed)
+    found = {"predicted_us": schedule.predicted_us, "wrong": int(worst[0].item()), "error": round(worst[1].item(), 3)}
+    return schedule, op, found | {"changed_late": changed_late(op, row, seed)}
+
+
+def measured(row: Row, seed: int, forms: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = asdict(row)
+    schedule, op, facts = checked(row, seed, {})
+    found |= facts
     given = inputs(row, seed)
     found["ours_us"] = slowest_us(lambda: op(*given))
     found["choices"] = {
         name: value for name, value in schedule.choices if "mover" in name or "tile" in name or "cut" in name
     }
-    if row.sequences == 1:
+    for form in forms if not (row.zigzag or row.window) else ():
+        if form == "whole" and row.sequences > 1:  # tokens of a sequence do not lie one behind the other
+            continue
+        _, other, facts = checked(row, seed, FORMS[form])
+        found |= {f"{form}_{name}": value for name, value in facts.items()}
+        found[f"{form}_us"] = slowest_us(lambda: other(*given))  # noqa: B023
+    if row.sequences == 1 and not row.window:
         serial = GatheredAttention(*given, row.causal, row.width**-0.5)
         serial.gather()
         found["alone_us"] = slowest_us(serial.attend)
@@ -160,6 +181,7 @@ def main() -> None:
     parser.add_argument("--drawn", default="", metavar="SEED:COUNT")
     parser.add_argument("--only-drawn", action="store_true")
     parser.add_argument("--tokens", type=int, nargs="*", help="rows with so many tokens, besides drawn ones")
+    parser.add_argument("--forms", nargs="*", default=[], choices=FORMS, help="of the library, besides")
     parser.add_argument("--seconds", type=float, default=500.0, help="no row begins later")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
@@ -179,13 +201,13 @@ def main() -> None:
         dist.broadcast(late, 0)
         if late.item():
             break
-        found = measured(row, arguments.seed)
+        found = measured(row, arguments.seed, arguments.forms)
         lines.append(found)
         if rank == 0:
             print(json.dumps(found), flush=True)
             if arguments.json is not None:
                 arguments.json.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
-    wrong = sum(bool(one.get("wrong") or one.get("changed_late")) for one in lines)
+    wrong = sum(any(one[name] for name in one if name.endswith(("wrong", "changed_late"))) for one in lines)
     if rank == 0:
         print(f"{len(lines) - 1} rows, {wrong} wrong")
     dist.destroy_process_group()
