@@ -5,6 +5,7 @@ Formulas with r the rank, n ranks, BM rows of a tile, `rows` row tiles of a rank
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import pytest
 import topologies
 from tests.planner.operators import ag_gemm, gemm_rs
 from tilelink.ir.movers import Transfer
+from tilelink.planner.layout import rank_order
 from tilelink.planner.links import chunk_us
 
 if TYPE_CHECKING:
@@ -173,3 +175,26 @@ def test_chunks_leave_in_the_order_in_which_tiles_make_them(topology: str, chunk
     for rank in range(NUM_RANKS):
         visited = dict.fromkeys((peer, tile // c) for peer, tile in _visited(role, rank) if peer != rank)
         assert tuple(visited) == exchange.order.sequence(rank, exchange.chunks)
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_orders_over_nodes(nodes: int) -> None:
+    """Gathers begin with the own node and, in each node, with the own place; scatters end with both: slow links first."""
+    two = topologies.load("h800-2-nodes")
+    levels = tuple(replace(one, size=nodes) if one.name == "infiniband" else one for one in two.levels)
+    machine = replace(two, levels=levels, num_ranks=nodes * 8)
+    for r in range(machine.num_ranks):
+        node, local = divmod(r, 8)
+        gathered = [(node + i) % nodes * 8 + (local + j) % 8 for i in range(nodes) for j in range(8)]
+        scattered = [(node + 1 + i) % nodes * 8 + (local + 1 + j) % 8 for i in range(nodes) for j in range(8)]
+        assert list(rank_order(machine, 0).sequence(r)) == gathered
+        assert list(rank_order(machine, 1).sequence(r)) == scattered
+        assert gathered[0] == scattered[-1] == r
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_each_step_over_nodes_is_a_permutation(first: int) -> None:
+    """So that no rank, and no NIC, is sent to by two at once."""
+    order = rank_order(topologies.load("h800-2-nodes"), first)
+    for step in range(16):
+        assert sorted(order.at(r, step) for r in range(16)) == list(range(16))
