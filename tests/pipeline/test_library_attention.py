@@ -19,7 +19,8 @@ from tilelink import Replicate, Shard, Tensor, dims
 from tilelink.errors import TileLinkError
 from tilelink.ir.calls import LibraryOp
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import Attend
+from tilelink.ir.spec import Attend, bind
+from tilelink.planner.space import structures
 from tilelink.proof.verify import verify
 from tilelink.runtime.emulated import EmulatedRun
 from tilelink.runtime.meaning import cut, whole_inputs
@@ -175,3 +176,23 @@ def test_the_host_code_merges_two_pieces(first: int, sequences: int, monkeypatch
         cut_up[0] = torch.cat([torch.zeros(sequences, first, heads, width, dtype=torch.float64), cut_up[0]], 1)
     exact = by_definition(How(causal=first >= 0, scale=0.25), 1, *cut_up)[:, max(first, 0) :]
     assert (out.view(exact.shape).double() - exact).abs().max() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("machine", "sequences", "library"),
+    [("h100-nvswitch", 1, {"out"}), ("h100-nvswitch", 2, set()), ("mi300x-full-mesh", 1, set())],
+)
+def test_what_overlapping_is_compared_with(machine: str, sequences: int, library: set[str]) -> None:
+    """All by the library that it can compute in one call behind its collectives: no parts of several sequences, none without
+    cuDNN."""
+    sizes = {"B": sequences, "S": 1024, "Q": 8, "G": 8, "D": 64}
+    topology = topologies.load(machine, 4)
+    spec = bind(spec_of("gathered", How()).spec, sizes, 4, "bf16")
+    (found,) = (one for one in structures(spec, topology, {}) if one.all_by_library)
+    assert found.library == library
+
+
+def test_amd_has_no_cudnn() -> None:
+    sizes = {"B": 1, "S": 64, "Q": 4, "G": 2, "D": 16}
+    with pytest.raises(TileLinkError):
+        spec_of("given", How()).plan_for(topologies.load("mi300x-full-mesh", 2), sizes, "bf16", LIBRARY)

@@ -15,7 +15,7 @@ from tilelink.ir.routed import MOST_SENT_ROWS, Follows, Placed, Routed, Sent
 from tilelink.ir.spec import Attend, BoundSpec
 from tilelink.ir.user_op import UserOp
 from tilelink.planner.group import Group
-from tilelink.planner.in_library import in_library
+from tilelink.planner.in_library import in_library, why_not_in_library
 from tilelink.planner.memo import Memo, remembered
 from topologies.topology import Topology
 
@@ -70,7 +70,11 @@ class Structure:
     @property
     def all_by_library(self) -> bool:
         """Whether it carries out all collectives and computes all that it can."""
-        return self.library == set(in_library(self.spec)) and all(how.by_library for _, how in self.collectives)
+        if not all(how.by_library for _, how in self.collectives):
+            return False
+        attention = (op for op in self.graph.ops() if isinstance(op.operation, Attend))
+        cannot = {op.name for op in attention if why_not_in_library(self.graph, op, self.topology.gpu)}
+        return self.library == set(in_library(self.spec)) - cannot
 
     def is_made_by_library(self, value: str) -> bool:
         return self.maker(value) >= 0 and self.is_library(self.maker(value))
