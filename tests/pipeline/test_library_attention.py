@@ -192,7 +192,34 @@ def test_what_overlapping_is_compared_with(machine: str, sequences: int, library
     assert found.library == library
 
 
-def test_amd_has_no_cudnn() -> None:
-    sizes = {"B": 1, "S": 64, "Q": 4, "G": 2, "D": 16}
-    with pytest.raises(TileLinkError):
-        spec_of("given", How()).plan_for(topologies.load("mi300x-full-mesh", 2), sizes, "bf16", LIBRARY)
+@pytest.mark.parametrize(
+    ("machine", "ranks", "sequences", "pins", "reason"),
+    [
+        ("mi300x-full-mesh", 2, 1, {}, r"is that of cuDNN, which MI300X has not"),
+        (
+            "h100-nvswitch",
+            2,
+            2,
+            {"mover": "Library()"},
+            r"tokens of each sequence of keys do not lie one behind the other",
+        ),
+        (
+            "h100-nvswitch",
+            2,
+            1,
+            {"keys.mover": "Library()", "values.mover": "CopyEngine()"},
+            r"keys does not come part by part, as keys and values do where one of them does",
+        ),
+        (
+            "laptop-switch",
+            8,
+            1,
+            {"mover": "CopyEngine()", "transfer": "pull", "streams": "peer"},
+            r"communication leaves no SM for the library.\n.*Legal beside the others: .*streams=one",
+        ),
+    ],
+)
+def test_a_refusal_says_why(machine: str, ranks: int, sequences: int, pins: dict[str, str], reason: str) -> None:
+    sizes = {"B": sequences, "S": 64, "Q": 4, "G": 2, "D": 16}
+    with pytest.raises(TileLinkError, match=reason):
+        spec_of("gathered", How()).plan_for(topologies.load(machine, ranks), sizes, "bf16", LIBRARY | pins)

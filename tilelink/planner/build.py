@@ -264,6 +264,8 @@ class Builder:
         if problem.structure.is_library(index):
             if self._gathered_by(index):
                 raise Illegal(f"the library computes {problem.groups[index].name}, and its kernels gather nothing")
+            if self._free_sms() < 1:
+                raise Illegal("communication leaves no SM for the library")
             self.out.append(library_op(self.problem, self.problem.groups[index]))
             return
         seen, kernel = self.kernel(index)

@@ -35,7 +35,7 @@ from tilelink.planner.fields import likely, pin_text
 from tilelink.planner.in_library import in_library
 from tilelink.planner.options import compute_options, exchange_options
 from tilelink.planner.search import descent_of
-from tilelink.planner.space import structures
+from tilelink.planner.space import structures, why_not_attended
 from tilelink.planner.structure import Structure
 from topologies.topology import Topology
 
@@ -130,7 +130,7 @@ def pin_names(spec: BoundSpec, topology: Topology) -> Mapping[str, AbstractSet[s
 
 def why_none(spec: BoundSpec, topology: Topology, pins: Pins) -> str:
     """Why no structure leaves each of these pins, which are legal one by one, something to apply to."""
-    if reason := why_none_fits(spec, topology, pins):
+    if reason := why_none_fits(spec, topology, pins) or why_not_attended(spec, topology, pins):
         return reason
     space = _space(spec, topology)
     found = [f"{pin_name(pin)} applies to {_listed(space.covered(pin))}" for pin in pins if pin not in REUSED]

@@ -102,6 +102,19 @@ def structures_of(
                     yield structure
 
 
+def why_not_attended(spec: BoundSpec, topology: Topology, pins: Pins) -> str:
+    """Why the library computes no attention that pins ask it for, however collectives are carried out; nothing if it does."""
+    asked = {name for name in in_library(spec) if pinned(pins, name, fields.COMPUTE) is True}
+    ways, found = ways_of(spec, topology, pins), dict[str, None]()
+    for chosen in product(*ways.values()):
+        graph = expand(spec, dict(zip(ways, chosen, strict=True)))
+        reasons = [why_not_in_library(graph, op, topology.gpu) for op in attention_by(graph, asked)]
+        if not any(reasons):
+            return ""
+        found |= dict.fromkeys(filter(None, reasons))
+    return "; or ".join(found)
+
+
 def _may_attend(graph: TileGraph, library: AbstractSet[str], topology: Topology, pins: Pins) -> bool:
     """Whether the library can compute its attention; part by part only if pins ask for it, because that was never timed."""
     for op in attention_by(graph, library):
