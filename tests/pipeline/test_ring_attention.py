@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -20,7 +21,12 @@ from tests.proof.planted import refuted
 from tilelink import Replicate, Shard, Tensor, dims
 from tilelink.errors import TileLinkError
 from tilelink.ir.calls import LibraryOp
+from tilelink.ir.movers import CopyEngine
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import bind
+from tilelink.planner import fields
+from tilelink.planner.choices import Pins
+from tilelink.planner.sample import sample_schedule
 from tilelink.proof.verify import verify
 from tilelink.runtime.emulated import EmulatedRun
 from tilelink.runtime.meaning import cut, whole_inputs
@@ -113,6 +119,30 @@ def test_logarithms_are_what_the_definition_says(
         for name, out, wanted in zip(spec.outputs, made, exact, strict=True):
             part = cut(wanted, spec.value(name).placement, number, ranks)
             assert (out.double() - part).abs().max() <= 0.04
+
+
+@pytest.mark.quick(3)
+@pytest.mark.parametrize("seed", range(40))
+def test_a_random_schedule_computes_what_the_definition_says(seed: int) -> None:
+    """Any movers that bring parts, any numbers of tokens and heads."""
+    rng = random.Random(seed)
+    ranks, kind, groups = rng.choice([2, 3, 4, 8]), rng.choice(["gathered", "cross"]), rng.choice([1, 2, 3])
+    how = How(causal=kind == "gathered" and rng.random() < 0.6, scale=rng.choice([0.0, 0.3]))
+    sizes = {
+        "B": rng.choice([1, 2, 3]),
+        "S": ranks * rng.randint(1, 90 // ranks),
+        "T": ranks * rng.randint(1, 90 // ranks),
+    }
+    sizes |= {"Q": groups * rng.choice([1, 2, 4]), "G": groups, "D": rng.choice([16, 32])}
+    operator = spec_of(kind, how)
+    names = {str(one) for value in operator.spec.inputs for one in value.shape}
+    given = {name: size for name, size in sizes.items() if name in names}
+    spec = bind(operator.spec, given, ranks, rng.choice(["bf16", "fp16"]))
+    machine = topologies.load(rng.choice(["laptop-switch", "h100-nvswitch"]), ranks)
+    pins: Pins = {("out", fields.COMPUTE): True, ("", fields.MOVER): CopyEngine()}
+    schedule = sample_schedule(spec, machine, rng, pins)
+    assert any(isinstance(one, LibraryOp) and one.split for one in schedule.launches)
+    right(schedule, how, "triton", seed)
 
 
 @pytest.mark.parametrize("mover", ["CopyEngine()", "Fused()"])
