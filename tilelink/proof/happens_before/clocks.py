@@ -157,7 +157,12 @@ class Clocks:
         known, turn = told.clocks.item(), told.turns.item()
         new = now.copy() if known == clock and not turn else self._maximum(now, self[known], [turn])
         new[program] = max(new[program], time)
-        return self._added(new, clock)
+        # who begins with little has learned nearly all of it from the raiser, whose clock is then nearer
+        nearer = self.large and not turn and known != clock and self._far(new, known) < self._far(new, clock)
+        return self._added(new, known if nearer else clock)
+
+    def _far(self, one: Clock, other: int) -> int:
+        return int(np.count_nonzero(one != self[other]))
 
     def _maximum(self, one: Clock, known: Clock, turns: list[int]) -> Clock:
         """A clock and another one as seen from several turns."""
