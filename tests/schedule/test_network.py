@@ -9,7 +9,12 @@ import pytest
 from tests.proof.happens_before.test_flights import BUGS, planted
 from tests.schedule.judged import emulated, judged, printed_module
 from tests.schedule.network_operators import OPERATORS
-from tilelink.proof.happens_before.flights import with_flights
+from tests.schedule.operators import Operator
+from tests.schedule.test_interpreter import differs
+from tilelink.mutation.nodes import mutants
+from tilelink.mutation.runner import drawn
+from tilelink.proof.happens_before.check import checked
+from tilelink.proof.happens_before.flights import FLIGHTS, with_flights
 from tilelink.schedule.network import TRANSPORTS
 
 SMS = 24  # room for the programs that carry out puts
@@ -48,3 +53,31 @@ def test_mistakes_show_on_emulated_ranks(bug: str) -> None:
     operator, changed = planted(bug)
     assert bug in BUGS
     assert judged(replace(operator, schedule=with_flights(changed)), range(12), SMS) == SHOWN[bug]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("transport", ["NVSHMEM put_signal", "NVSHMEM put_signal_nbi", "GIN put, strong signal"])
+def test_mutants_that_are_proved_run_right(name: str, transport: str) -> None:
+    """Whatever one change makes of the steps: what the proof accepts, and late puts give the right values, has no race either."""
+    operator = OPERATORS[name](2, 2, TRANSPORTS[transport])
+    proved, refuted = 0, 0
+    for mutant in drawn(tuple(mutants(operator.schedule)), 60, seed=len(name) + len(transport)):
+        if checked(mutant.schedule).refutation is not None:
+            refuted += 1
+            continue
+        flights = replace(operator, schedule=with_flights(mutant.schedule))
+        outcome = _judged(flights)
+        proved += outcome == "right"
+        assert outcome in ("right", "not run"), f"{mutant.operator} {mutant.site}: {outcome}"
+    assert proved > 3 and refuted > 20
+
+
+def _judged(flights: Operator) -> str:
+    """How what carries out puts runs, if the values are right whenever puts land."""
+    try:
+        if any(differs(flights, flights.schedule, 2, seed, FLIGHTS) for seed in range(2)):
+            return "not run"
+        return judged(flights, range(5), SMS)
+    except Exception:  # another shape than that of the inputs, or no text
+        return "not run"

@@ -26,6 +26,7 @@ from tilelink.schedule.index import Index, Number, call, rank, replaced
 from tilelink.schedule.instance import with_indices
 from tilelink.schedule.memory import Signal
 from tilelink.schedule.network import Strength, Transport
+from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Launch, Network, Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Load, Move, Notify, Order, Step, Store, Sync, Wait
 from tilelink.schedule.walk import steps_in
@@ -75,7 +76,7 @@ class _Flights:
 
     def role(self, role: Role) -> Role:
         """The role as it issues its puts."""
-        if not isinstance(role.engine, Network):
+        if not isinstance(role.engine, Network) or not role.programs:
             return role
         issuing, carrying = list[Phase](), list[Phase]()
         phases = [replace(phase, body=_one_by_one(phase.body)) for phase in role.phases]
@@ -108,6 +109,8 @@ def _one_by_one(body: tuple[Step, ...]) -> tuple[Step, ...]:
             case If():
                 out.append(replace(step, body=_one_by_one(step.body), others=_one_by_one(step.others)))
             case Move(source, target, notify):
+                if not len(source) == len(target) > 0:
+                    raise Refuted(Wrong.MALFORMED, detail=f"{in_a_line(step)}: source and target differ in number")
                 pairs = list(zip(source, target, strict=True))
                 out += [Move((a,), (b,)) for a, b in pairs[:-1]]
                 out.append(Move((pairs[-1][0],), (pairs[-1][1],), notify))
