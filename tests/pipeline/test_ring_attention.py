@@ -19,6 +19,7 @@ from tests.pipeline.test_library_attention import stand_in
 from tests.pipeline.test_reach import MOVERS
 from tests.proof.planted import refuted
 from tilelink import Replicate, Shard, Tensor, dims
+from tilelink.compiled.check import check_compiled
 from tilelink.errors import TileLinkError
 from tilelink.ir.calls import LibraryOp
 from tilelink.ir.movers import CopyEngine
@@ -29,6 +30,7 @@ from tilelink.planner.choices import Pins
 from tilelink.planner.sample import sample_schedule
 from tilelink.proof.verify import verify
 from tilelink.runtime.emulated import EmulatedRun
+from tilelink.runtime.load import load_source
 from tilelink.runtime.meaning import cut, whole_inputs
 from tilelink.runtime.run import run_emulated
 from tilelink.schedule.index import Index, Number, rank
@@ -288,6 +290,15 @@ def test_the_host_code_merges_parts(
     exact = by_definition(How(causal=causal, scale=0.25), 1, queries, whole(k, parts), whole(v, parts))[:, -rows:]
     far = {torch.bfloat16: 0.02, torch.float16: 0.003}[dtype]
     assert (out.view(exact.shape).double() - exact).abs().max() < far
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mover", ["push", "pull"])
+def test_kernels_that_wait_beside_it_are_compiled_in_order(mover: str) -> None:
+    """Calls of the library need no compiler; what stands between them does."""
+    schedule = planned("gathered", How(causal=True), 2, mover, S=4096, Q=8, D=128)
+    report = check_compiled(load_source(lowering.emit(schedule), "parts"), 2, "sm_90")
+    assert report.kernels and not report.findings and not report.unknown
 
 
 def test_predicted_times_know_parts_and_what_they_wait_for() -> None:
