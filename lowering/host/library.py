@@ -37,35 +37,25 @@ class LibraryCalls:
         scale: float,
         first: int = -1,
         logs: torch.Tensor | None = None,
+        merged: bool = False,
     ) -> None:
         """Queries [sequences * S, Q * width] over keys and values [sequences * T, G * width]. `first`: query i sees keys up to
         first + i. Keys before the own ones are a piece without a mask, and the means of both are merged by their weights.
-        `logs` [sequences * S, Q]: where the logarithms of the sums of weights go."""
+        `logs` [sequences * S, Q]: where the logarithms of the sums of weights go. `merged`: into what `out` and `logs` have of
+        other keys."""
         with self._current():
             q, k, v, means = (heads_of(x, sequences, width) for x in (q, k, v, out))
             own = slice(max(first, 0), None if first < 0 else first + q.shape[2])
             mean, weight = attend(q, k[:, :, own], v[:, :, own], scale, first >= 0)
             if first > 0:
                 merge_states(mean, weight, *attend(q, k[:, :, :first], v[:, :, :first], scale, False))
+            weights = heads_of(logs, sequences, 1) if logs is not None else None
+            if merged:
+                merge_states(means, weights, mean, weight)
+                return
             means.copy_(mean)
-            if logs is not None:
-                heads_of(logs, sequences, 1).copy_(weight)
-
-    def merged_attention(
-        self,
-        out: torch.Tensor,
-        logs: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        sequences: int,
-        width: int,
-        scale: float,
-    ) -> None:
-        """The same over other keys, without a mask, merged into `out` and `logs`."""
-        with self._current():
-            q, k, v, means = (heads_of(x, sequences, width) for x in (q, k, v, out))
-            merge_states(means, heads_of(logs, sequences, 1), *attend(q, k, v, scale, False))
+            if weights is not None:
+                weights.copy_(weight)
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         with self._current():
@@ -91,7 +81,7 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, caus
     return found[0], found[1].reshape(*q.shape[:3], 1)
 
 
-def merge_states(mean: torch.Tensor, weight: torch.Tensor, more: torch.Tensor, others: torch.Tensor) -> None:
+def merge_states(mean: torch.Tensor, weight: Any, more: torch.Tensor, others: torch.Tensor) -> None:
     """Into means of values with the logarithms of the sums of their weights go other ones."""
     share = torch.sigmoid(others - weight, out=torch.empty_like(others, dtype=mean.dtype))
     torch.lerp(mean, more, share, out=mean)

@@ -210,13 +210,11 @@ class Streams(Body):
         elif step.function in COLLECTIVES:
             regions = [f"{view}{self._as_rows(one)}" for view, one in zip(regions, _all(step), strict=True)]
         if step.function in _ATTENTION:
-            sequences, width, *first = map(self.spell, step.numbers)
             (out, *logs), given = regions[: len(step.results)], regions[len(step.results) :][:3]
-            numbers = [sequences, width, str(step.scale), *first]
-            if step.function == MERGED_ATTENTION:
-                self.out.call(f"{self.stream}.merged_attention(", [out, *logs, *given, *numbers])
-            else:
-                self.out.call(f"{self.stream}.attention(", [out, *given, *numbers, *(f"logs={one}" for one in logs)])
+            told = zip(("sequences", "width", "first"), map(self.spell, step.numbers), strict=False)
+            numbers = [*(f"{name}={value}" for name, value in told), f"scale={step.scale}"]
+            numbers += [*(f"logs={one}" for one in logs), *["merged=True"] * (step.function == MERGED_ATTENTION)]
+            self.out.call(f"{self.stream}.attention(", [out, *given, *numbers])
             return
         turned = ".t()" if step.function == "matmul_transposed" else ""
         name = "matmul" if step.function in _PRODUCTS else step.function

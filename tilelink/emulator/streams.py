@@ -194,39 +194,23 @@ class EmulatedStream(StandIn):
         scale: float,
         first: int = -1,
         logs: torch.Tensor | None = None,
+        merged: bool = False,
     ) -> None:
         """Enqueue attention of queries [sequences * S, Q * width] over keys and values [sequences * T, G * width]; `first`:
-        query i sees keys up to first + i; `logs` [sequences * S, Q]: the natural logarithms of the sums of weights. In fp32 and
-        rounded; needs a free SM. Raises `IllegalAttention`."""
-        self._attend(Attention(out, q, k, v, sequences, width, scale, first, logs))
-
-    def merged_attention(
-        self,
-        out: torch.Tensor,
-        logs: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        sequences: int,
-        width: int,
-        scale: float,
-    ) -> None:
-        """The same over other keys, merged into `out` and `logs`."""
-        self._attend(Attention(out, q, k, v, sequences, width, scale, -1, logs, merged=True))
-
-    def _attend(self, how: Attention) -> None:
-        q, k, sequences, width, first = how.q, how.k, how.sequences, how.width, how.first
-        fits = how.out.shape == q.shape and k.shape == how.v.shape and all(x.dim() == 2 for x in (q, k))
+        query i sees keys up to first + i; `logs` [sequences * S, Q]: the natural logarithms of the sums of weights;
+        `merged`: into what `out` and `logs` have of other keys. In fp32 and rounded; needs a free SM. Raises
+        `IllegalAttention`."""
+        fits = out.shape == q.shape and k.shape == v.shape and all(x.dim() == 2 for x in (q, k))
         heads = [x.shape[-1] // width for x in (q, k)]
         whole = not (q.shape[-1] % width or k.shape[-1] % width or q.shape[0] % sequences or k.shape[0] % sequences)
         seen = first < 0 or first + q.shape[0] // sequences <= k.shape[0] // sequences
-        logs = how.logs is None or tuple(how.logs.shape) == (q.shape[0], heads[0])
-        if not (fits and whole and seen and logs and heads[1] and heads[0] % heads[1] == 0):
-            shown = {name: describe(one) for name, one in (("out", how.out), ("q", q), ("k", k), ("v", how.v))}
+        told = not merged if logs is None else tuple(logs.shape) == (q.shape[0], heads[0])
+        if not (fits and whole and seen and told and heads[1] and heads[0] % heads[1] == 0):
+            shown = {name: describe(one) for name, one in (("out", out), ("q", q), ("k", k), ("v", v))}
             raise IllegalAttention(
                 stream=self.name, rank=self.rank, sequences=sequences, width=width, first=first, **shown
             )
-        self._enqueue(how)
+        self._enqueue(Attention(out, q, k, v, sequences, width, scale, first, logs, merged))
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         """Enqueue out[num_ranks * rows, ...] = all ranks' x; holds an SM while it waits for the others."""

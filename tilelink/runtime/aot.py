@@ -49,7 +49,7 @@ class _Stream:
         return False
 
     write = wait_at_least = wait_equal = after = matmul = all_gather = reduce_scatter = all_reduce = _nothing
-    attention = merged_attention = _nothing
+    attention = _nothing
 
 
 @dataclass(slots=True)
