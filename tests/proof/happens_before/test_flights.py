@@ -263,12 +263,20 @@ def test_a_put_that_returns_when_its_source_is_free_needs_no_quiet() -> None:
     assert checked(without(QUIET)(operator.schedule)).proved
 
 
-@pytest.mark.parametrize("strange", ["every", "first"])
+def test_streams_of_flights_are_nobody_elses() -> None:
+    """Whoever is on them may reach other nodes."""
+    schedule = OPERATORS["all_gather"](2, 2, SIGNAL).schedule
+    (launch,) = schedule.launches
+    refutation = checked(replace(schedule, launches=(replace(launch, stream=FLIGHTS[0]),))).refutation
+    assert refutation is not None and refutation.wrong is Wrong.MALFORMED
+
+
+@pytest.mark.parametrize("strange", ["every", "first", "count"])
 def test_puts_of_an_unknown_number_are_refused(strange: str) -> None:
     def change(role: Role, phase: Phase) -> Phase:
         if role.name != "rails":
             return phase
-        return replace(phase, every=True) if strange == "every" else replace(phase, first=1)
+        return replace(phase, **{strange: {"every": True, "first": 1, "count": rank + 1}[strange]})  # type: ignore[arg-type]
 
     refutation = checked(with_phases(OPERATORS["all_gather"](2, 2, SIGNAL).schedule, change)).refutation
     assert refutation is not None and refutation.wrong is Wrong.MALFORMED

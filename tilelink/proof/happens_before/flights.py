@@ -29,7 +29,6 @@ from tilelink.schedule.network import Strength, Transport
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Launch, Network, Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Load, Move, Notify, Order, Step, Store, Sync, Wait
-from tilelink.schedule.walk import steps_in
 
 ALONE, IN_ORDER = "in_flight", "in_flight_in_order"  # launches of what carries puts out
 FLIGHTS = (ALONE, IN_ORDER)
@@ -58,6 +57,10 @@ def with_flights(schedule: Schedule) -> Schedule:
     network = network_of(schedule)
     if network is None:
         return schedule
+    if any(launch.stream in FLIGHTS for launch in schedule.launches):
+        raise Refuted(
+            Wrong.MALFORMED, detail=f"streams called {' and '.join(FLIGHTS)} are those of what carries puts out"
+        )
     flights = _Flights(schedule, network[0])
     launches = tuple(replace(launch, roles=tuple(map(flights.role, launch.roles))) for launch in schedule.launches)
     if not flights.roles:
@@ -92,7 +95,7 @@ class _Flights:
             self.roles.append(Role(f"puts_of_{role.name}", Network(programs * (ranks // apart)), tuple(carrying)))
         elif carrying:
             roles = (
-                Role(f"puts_of_{role.name}_{number}", Network(int(str(phase.count))), (phase,))
+                Role(f"puts_of_{role.name}_{number}", Network(_known(phase.count, "positions")), (phase,))
                 for number, phase in enumerate(carrying)
             )
             self.roles += roles
@@ -124,6 +127,13 @@ def _is_put(step: Step) -> bool:
     return isinstance(step, Move) or (isinstance(step, Notify) and step.at != rank)
 
 
+def _known(count: Number, of: str) -> int:
+    """How many puts there are has to be known."""
+    if not isinstance(count, int):
+        raise Refuted(Wrong.MALFORMED, detail=f"nothing says how many {of} there are, and they put")
+    return count
+
+
 def _peer(step: Step) -> Number:
     """The rank that a put goes to."""
     if isinstance(step, Move):
@@ -143,12 +153,15 @@ class _Puts:
     programs: int
 
     def __post_init__(self) -> None:
-        phase = self.phase
-        known = isinstance(phase.count, int) and phase.first == 0 and not phase.every
-        if any(map(_is_put, steps_in(phase.body))) and not known:
-            fact = "puts are not of a known number of positions, each of one program"
-            raise Refuted(Wrong.MALFORMED, detail=f"{self.name}: {fact}")
-        self.sites = list(self._sites(phase.body, ()))
+        self.sites = list(self._sites(self.phase.body, ()))
+        if self.sites and (self.phase.first != 0 or self.phase.every):
+            raise Refuted(
+                Wrong.MALFORMED, detail=f"{self.name}: puts of positions that do not begin at 0, one program each"
+            )
+        self.at, self.open = (
+            0,
+            list[int](),
+        )  # sites so far, as one goes through the body, and those whose sources are read
 
     def _sites(self, body: tuple[Step, ...], loops: tuple[For, ...]) -> Iterator[tuple[Step, tuple[For, ...]]]:
         """Each put with the loops around it."""
@@ -162,15 +175,17 @@ class _Puts:
                 case _ if _is_put(step):
                     yield step, loops
 
+    @property
+    def count(self) -> int:
+        """Of positions."""
+        return _known(self.phase.count, f"positions of {self.name}")
+
     def _rounds(self, loop: For) -> int:
-        if not isinstance(loop.count, int):
-            fact = f"puts in a loop over {loop.variable}, whose length is no number"
-            raise Refuted(Wrong.MALFORMED, detail=f"{self.name}: {fact}")
-        return loop.count
+        return _known(loop.count, f"rounds over {loop.variable} of {self.name}")
 
     def _words(self, site: int) -> int:
         _, loops = self.sites[site]
-        return int(str(self.phase.count)) * prod(map(self._rounds, loops))
+        return self.count * prod(map(self._rounds, loops))
 
     def _slot(self, site: int) -> Number:
         """Which of its words it has now."""
@@ -193,7 +208,7 @@ class _Puts:
     # ---- who issues them ----
     def issued(self, body: tuple[Step, ...]) -> tuple[Step, ...]:
         """The body with signals for puts, and waits for their sources."""
-        self.at, self.open = 0, list[int]()
+        self.at, self.open = 0, []
         return self._issuing(body, ())
 
     def _issuing(self, body: tuple[Step, ...], inside: tuple[For, ...]) -> tuple[Step, ...]:
@@ -231,10 +246,9 @@ class _Puts:
     def apart(self) -> int:
         """How far peers of puts are from their ranks: all of these numbers are multiples of it."""
         ranks, found = np.arange(self.ranks), self.ranks
-        count = int(str(self.phase.count)) if self.sites else 0
         for step, loops in self.sites:
             lanes = Lanes({"rank": ranks, "tile": 0, "call": 1, "program": 0}, ranks, ranks)
-            lanes, tile = lanes.repeated(np.full(len(lanes), count))
+            lanes, tile = lanes.repeated(np.full(len(lanes), self.count))
             lanes = lanes.having(tile=tile).with_let(self.phase.let, {})
             for loop in loops:
                 lanes, number = lanes.repeated(np.full(len(lanes), self._rounds(loop)))
@@ -310,7 +324,7 @@ class _Puts:
 
         self.at = 0
         body = with_indices(self._guarded(self.phase.body), known)
-        count = int(str(self.phase.count))
+        count = self.count
         let = (("behind", _TILE // programs % peers * apart), *((name, known(index)) for name, index in self.phase.let))
         rounds = -(-count // programs)
         inside = (If(Index("max", (place + 1 - count, 0)), 0, body),) if count % programs else body
