@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,7 @@ def measured(row: Row, seed: int, forms: list[str]) -> dict[str, Any]:
             continue
         _, other, facts = checked(row, seed, FORMS[form])
         found |= {f"{form}_{name}": value for name, value in facts.items()}
-        found[f"{form}_us"] = slowest_us(lambda: other(*given))  # noqa: B023
+        found[f"{form}_us"] = slowest_us(partial(other, *given))
     if row.sequences == 1 and not row.window:
         serial = GatheredAttention(*given, row.causal, row.width**-0.5)
         serial.gather()

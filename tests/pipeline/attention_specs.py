@@ -97,6 +97,12 @@ def spec_of(kind: str, how: How) -> Overlap:
     return given
 
 
+def sizes_of(operator: Overlap, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Those that the operator knows."""
+    names = {str(one) for value in operator.spec.inputs for one in value.shape}
+    return {name: size for name, size in sizes.items() if name in names}
+
+
 KINDS = ("gathered", "cross", "heads", "given")
 
 

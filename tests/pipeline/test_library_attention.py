@@ -13,7 +13,7 @@ import lowering
 import tilelink
 import topologies
 from lowering.host.library import LibraryCalls
-from tests.pipeline.attention_specs import How, by_definition, spec_of
+from tests.pipeline.attention_specs import How, by_definition, sizes_of, spec_of
 from tests.proof.planted import refuted
 from tilelink import Replicate, Shard, Tensor, dims
 from tilelink.errors import TileLinkError
@@ -38,10 +38,9 @@ def planned(kind: str, how: How, ranks: int, sequences: int = 1, dtype: str = "b
     if kind == "heads":
         every |= {"Q": 2 * ranks, "G": ranks}
     operator = spec_of(kind, how)
-    names = {str(one) for value in operator.spec.inputs for one in value.shape}
     pins = LIBRARY | ({"mover": "Library()"} if kind in ("gathered", "cross") else {})
     machine = topologies.load("h100-nvswitch", ranks)
-    return operator.plan_for(machine, {name: size for name, size in every.items() if name in names}, dtype, pins)
+    return operator.plan_for(machine, sizes_of(operator, every), dtype, pins)
 
 
 @pytest.mark.quick(6)

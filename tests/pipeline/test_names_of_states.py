@@ -5,6 +5,7 @@ from __future__ import annotations
 import lowering
 import tilelink
 import topologies
+from tests.pipeline.attention_specs import sizes_of
 from tests.pipeline.fold_specs import cross_entropy
 from tilelink import Overlap, Shard, Tensor, dims
 from tilelink.runtime.run import run_emulated
@@ -14,9 +15,7 @@ SIZES = {"B": 1, "S": 64, "Q": 4, "G": 2, "D": 16, "T": 16, "V": 64}
 
 
 def runs(operator: Overlap, pins: dict[str, str]) -> bool:
-    names = {str(one) for value in operator.spec.inputs for one in value.shape}
-    sizes = {name: size for name, size in SIZES.items() if name in names}
-    schedule = operator.plan_for(topologies.load("h100-nvswitch", 2), sizes, "bf16", pins)
+    schedule = operator.plan_for(topologies.load("h100-nvswitch", 2), sizes_of(operator, SIZES), "bf16", pins)
     return run_emulated(schedule, lowering.emit(schedule), calls=2).equal
 
 

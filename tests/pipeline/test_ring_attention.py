@@ -14,7 +14,7 @@ import lowering
 import tilelink
 import topologies
 from lowering.host.library import LibraryCalls
-from tests.pipeline.attention_specs import How, by_definition, logs_by_definition, spec_of
+from tests.pipeline.attention_specs import How, by_definition, logs_by_definition, sizes_of, spec_of
 from tests.pipeline.test_library_attention import stand_in
 from tests.pipeline.test_reach import MOVERS
 from tests.proof.planted import refuted
@@ -48,10 +48,8 @@ def planned(
 ) -> Schedule:
     every = {"B": sequences, **SIZES, **sizes}
     operator = spec_of(kind, how)
-    names = {str(one) for value in operator.spec.inputs for one in value.shape}
     machine = topologies.load("h100-nvswitch", ranks)
-    given = {name: size for name, size in every.items() if name in names}
-    return operator.plan_for(machine, given, dtype, {"compute": "library", **ENGINES[mover]})
+    return operator.plan_for(machine, sizes_of(operator, every), dtype, {"compute": "library", **ENGINES[mover]})
 
 
 def right(schedule: Schedule, how: How, target: str, seed: int = 7) -> None:
@@ -104,10 +102,8 @@ def test_logarithms_are_what_the_definition_says(
     how = How(causal=causal, scale=0.3, lse=True)
     operator = spec_of(kind, how)
     every = {"B": sequences, **SIZES} | ({"Q": 2 * ranks, "G": ranks} if kind == "heads" else {})
-    names = {str(one) for value in operator.spec.inputs for one in value.shape}
     pins = {"compute": "library"} | (ENGINES["push"] if kind == "gathered" else {})
-    sizes = {name: size for name, size in every.items() if name in names}
-    schedule = operator.plan_for(topologies.load("h100-nvswitch", ranks), sizes, "bf16", pins)
+    schedule = operator.plan_for(topologies.load("h100-nvswitch", ranks), sizes_of(operator, every), "bf16", pins)
     assert verify(schedule).proved
     source = lowering.emit(schedule, target)
     assert run_emulated(schedule, source, calls=2).equal
@@ -137,9 +133,7 @@ def test_a_random_schedule_computes_what_the_definition_says(seed: int) -> None:
     }
     sizes |= {"Q": groups * rng.choice([1, 2, 4]), "G": groups, "D": rng.choice([16, 32])}
     operator = spec_of(kind, how)
-    names = {str(one) for value in operator.spec.inputs for one in value.shape}
-    given = {name: size for name, size in sizes.items() if name in names}
-    spec = bind(operator.spec, given, ranks, rng.choice(["bf16", "fp16"]))
+    spec = bind(operator.spec, sizes_of(operator, sizes), ranks, rng.choice(["bf16", "fp16"]))
     machine = topologies.load(rng.choice(["laptop-switch", "h100-nvswitch"]), ranks)
     pins: Pins = {("out", fields.COMPUTE): True, ("", fields.MOVER): CopyEngine()}
     schedule = sample_schedule(spec, machine, rng, pins)
@@ -274,10 +268,9 @@ def test_the_host_code_merges_parts(
     out, logs = torch.full_like(q, torch.nan), torch.full((sequences * rows, heads), torch.nan)
     host = Host()
     for part in reversed(range(parts)):
-        if part == parts - 1:
-            host.attention(out, q, k[part], v[part], sequences, width, 0.25, 0 if causal else -1, logs)
-        else:
-            host.merged_attention(out, logs, q, k[part], v[part], sequences, width, 0.25)
+        own = part == parts - 1
+        first = 0 if causal and own else -1
+        host.attention(out, q, k[part], v[part], sequences, width, 0.25, first, logs, merged=not own)
 
     def whole(x: torch.Tensor, count: int) -> torch.Tensor:
         cut_up = x.view(count, sequences, rows, -1, width).transpose(0, 1)
