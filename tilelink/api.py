@@ -9,7 +9,17 @@ from tilelink.ir.collective import Landing
 from tilelink.ir.enums import Protocol
 from tilelink.ir.functions import *  # noqa: F403  # their list stands there, once
 from tilelink.ir.location import here
-from tilelink.ir.movers import CommSms, CopyEngine, Fused, Library, NeededRows, OwnKernel, PlacedRows, Transfer
+from tilelink.ir.movers import (
+    CommSms,
+    CopyEngine,
+    CopyWarps,
+    Fused,
+    Library,
+    NeededRows,
+    OwnKernel,
+    PlacedRows,
+    Transfer,
+)
 from tilelink.ir.nodes import TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.placement import Partial, Replicate, Shard
@@ -22,6 +32,7 @@ from tilelink.plan import Plan
 __all__ = [
     "CommSms",
     "CopyEngine",
+    "CopyWarps",
     "Fused",
     "Landing",
     "Library",

@@ -1,5 +1,6 @@
 """Library calls in stream order, on every fabric of GPUs."""
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 from __future__ import annotations
 
 import contextlib
@@ -7,6 +8,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import triton
+import triton.language as tl
 
 _HERE = contextlib.nullcontext()
 
@@ -82,7 +85,30 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, caus
 
 
 def merge_states(mean: torch.Tensor, weight: Any, more: torch.Tensor, others: torch.Tensor) -> None:
-    """Into means of values with the logarithms of the sums of their weights go other ones."""
-    share = torch.sigmoid(others - weight, out=torch.empty_like(others, dtype=mean.dtype))
-    torch.lerp(mean, more, share, out=mean)
-    torch.logaddexp(weight, others, out=weight)
+    """Into means of values [B, Q, S, D] with the logarithms [B, Q, S, 1] of the sums of their weights go other ones."""
+    sequences, heads, rows, width = mean.shape
+    strides = [stride for one in (mean, weight, more, others) for stride in one.stride()[:3]]
+    grid = (sequences * heads, triton.cdiv(rows, 16))
+    merge_rows[grid](mean, weight, more, others, *strides, heads, rows, WIDTH=width, ROWS=16)
+
+
+@triton.jit
+def merge_rows(
+    mean, weight, more, others,
+    mean_b, mean_h, mean_s, weight_b, weight_h, weight_s, more_b, more_h, more_s, others_b, others_h, others_s,
+    heads, num_rows, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Some rows of one head of a sequence, in fp32: where nearly all of the weight is on one side, what the other one has would
+    be lost in a share of few bits. The strides are those of sequences, heads and rows."""
+    b, h = (tl.program_id(0) // heads).to(tl.int64), tl.program_id(0) % heads
+    row, col = tl.program_id(1) * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, WIDTH)[None, :]
+    here = mean + b * mean_b + h * mean_h + row * mean_s + col
+    log = weight + b * weight_b + h * weight_h + row * weight_s
+    x = tl.load(here, mask=row < num_rows).to(tl.float32)
+    y = tl.load(more + b * more_b + h * more_h + row * more_s + col, mask=row < num_rows).to(tl.float32)
+    one = tl.load(log, mask=row < num_rows)
+    other = tl.load(others + b * others_b + h * others_h + row * others_s, mask=row < num_rows)
+    top = tl.maximum(one, other)
+    a, c = tl.exp(one - top), tl.exp(other - top)
+    tl.store(here, ((x * a + y * c) / (a + c)).to(mean.dtype.element_ty), mask=row < num_rows)
+    tl.store(log, top + tl.log(a + c), mask=row < num_rows)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lowering.steps.choices import Choice
+from lowering.steps.closing import is_inside
 from lowering.steps.dtypes import element
 from lowering.steps.errors import NotOneByOne, NotPrinted
 from lowering.steps.gluon_product import GROUP_WARPS, Product, check_tile, loads_of, product_of
@@ -19,9 +20,9 @@ from lowering.steps.late import needed
 from tilelink.ir.nodes import PIECE_ROWS
 from tilelink.proof.happens_before.check import check
 from tilelink.schedule.index import Number, names_in
-from tilelink.schedule.memory import Access
-from tilelink.schedule.roles import GROUPED, Phase, PingPong, Plain, Role, Schedule
-from tilelink.schedule.steps import Load, Step, Store
+from tilelink.schedule.memory import Access, Region
+from tilelink.schedule.roles import GROUPED, Launch, Phase, PingPong, Plain, Role, Schedule
+from tilelink.schedule.steps import Load, Move, Step, Store
 from tilelink.schedule.walk import mapped, phases, read, steps_in, with_bodies, with_phases, written
 
 _REGISTERS = (240, 24)  # of a thread of the groups that multiply, and of the one that loads: 504 for a thread of each
@@ -66,19 +67,35 @@ def _proved(plain: Schedule, schedule: Schedule, arch: str) -> Schedule:
 
 
 def one_by_one(schedule: Schedule) -> Schedule:
-    """`schedule` without ping-pong: programs compute one tile after the other, and store each at once."""
+    """`schedule` without groups of warps: programs compute one tile after the other, and store each at once. What warps beside
+    groups would do, programs do first."""
 
     def at_once(step: Step) -> tuple[Step, ...]:
-        if isinstance(step, Store) and step.region.access is Access.PACED:
-            return (replace(step, region=replace(step.region, access=Access.POINTER)),)
+        match step:
+            case Store(region=Region(access=Access.PACED)):
+                return (replace(step, region=replace(step.region, access=Access.POINTER)),)
+            case Move(source, target):
+                ends = [tuple(replace(one, access=Access.POINTER) for one in some) for some in (source, target)]
+                return (Move(ends[0], ends[1], step.notify),)
         return (step,)
 
-    def plain(_: Role, phase: Phase) -> Phase:
-        if not isinstance(phase.pipelining, GROUPED):
+    def plain(role: Role, phase: Phase) -> Phase:
+        if not isinstance(phase.pipelining, GROUPED) and not is_inside(role):
             return phase
         return replace(phase, body=mapped(phase.body, at_once), pipelining=Plain())
 
-    return with_phases(schedule, plain)
+    alone = with_phases(schedule, plain)
+    return replace(alone, launches=tuple(map(_before_tiles, alone.launches)))
+
+
+def _before_tiles(launch: Launch) -> Launch:
+    """`launch`, in which the last role begins with what roles inside of its programs do, each part once."""
+    *others, last = launch.roles
+    inside = [phase for role in others if is_inside(role) for phase in role.phases]
+    if not inside:
+        return launch
+    roles = (role for role in others if not is_inside(role))
+    return replace(launch, roles=(*roles, replace(last, phases=(*dict.fromkeys(inside), *last.phases))))
 
 
 def pieces_flushed(schedule: Schedule) -> Schedule:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from lowering.source import Chain
 from lowering.steps.dtypes import element
 from lowering.steps.errors import NotPrinted
+from lowering.steps.gluon_moves import Moves
 from lowering.steps.gluon_product import GROUP_WARPS
 from lowering.steps.gluon_programs import GluonPrograms
 from lowering.steps.late import needed
@@ -69,7 +70,9 @@ def _folds(loop: For) -> bool:
 
 
 class Folds(GluonPrograms):
-    """Programs of a kernel with a cooperative phase."""
+    """Programs of a kernel with a cooperative phase. `inside`: roles that are warps of theirs."""
+
+    inside: tuple[Role, ...] = ()
 
     def phase(self, role: Role, phase: Phase) -> None:
         if not isinstance(phase.pipelining, Cooperative):
@@ -97,14 +100,18 @@ class Folds(GluonPrograms):
             self.out.line(f"{shared} = gl.allocate_shared_memory({dtype}, {shape}, {descriptor}.layout)")
         for ring, many in zip(_RINGS, ("1", places, places), strict=True):
             self.out.line(f"{ring}_loaded, {ring}_used = barriers_of({many}, {GROUPS})")
+        moves = dict(Moves(self, role).print(self) for role in self.inside)
         with self.out.block("gl.warp_specialize("), self.out.block("["):
             for group in range(GROUPS):
                 arguments = [*takes, *rings, "leaving", *_LOADED, "program", str(group)]
                 self.out.call(f"({name}_rows, (", arguments, ")),")
             self.out.call(f"({name}_loads, (", [*loads, *rings, *_LOADED, "program"], ")),")
+            for function, given in moves.items():
+                self.out.call(f"({function}, (", given, ")),")
         self.out.line("    ],")
-        self.out.line(f"    [{GROUP_WARPS}, 1],  # warps of each group but the first")
-        self.out.line(f"    [{', '.join(map(str, _REGISTERS))}],  # registers a thread there; the first keeps the rest")
+        warps, registers = [GROUP_WARPS, 1, *(1 for _ in moves)], [*_REGISTERS, *(_REGISTERS[-1] for _ in moves)]
+        self.out.line(f"    {warps},  # warps of each group but the first")
+        self.out.line(f"    {registers},  # registers a thread there; the first keeps the rest")
         self.out.line(")")
 
     def of_group(self, step: Load | Store, ring: str, fold: Fold) -> tuple[str, Number, Number]:

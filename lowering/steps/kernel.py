@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from lowering.dialect import Reach
 from lowering.source import Source
-from lowering.steps.closing import by_host, last_phases
+from lowering.steps.closing import by_host, is_inside, last_phases
 from lowering.steps.constants import Group
 from lowering.steps.descriptors import Described
 from lowering.steps.distributed import DistributedPrograms
@@ -42,11 +42,13 @@ class Kernel:
     gluon: bool = False
 
 
-def programs_of(frame: Frame, out: Source, role: Role) -> Programs:
-    """A printer of the programs of a role."""
+def programs_of(frame: Frame, out: Source, role: Role, inside: tuple[Role, ...] = ()) -> Programs:
+    """A printer of the programs of a role, which other roles are `inside` of."""
     scope = Scope(frame.schedule, role.name, role.programs)
     if any(isinstance(phase.pipelining, Cooperative) for phase in role.phases):
-        return Folds(frame, out, scope)
+        found = Folds(frame, out, scope)
+        found.inside = inside
+        return found
     return Turns(frame, out, scope) if in_gluon(role) else _plain(frame, out, scope)
 
 
@@ -59,7 +61,8 @@ def _plain(frame: Frame, out: Source, scope: Scope) -> Programs:
 
 def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     """The kernel of the roles of `launch` that run on SMs; each role is a function where there are several."""
-    roles = [role for role in launch.roles if not by_host(role)]
+    roles = own_programs(launch)
+    inside = tuple(filter(is_inside, launch.roles))
     check_alone(roles)
     name, out, functions = kernel_name(launch), Source(), Source()
     needs: dict[str, str] = {"program": ""}
@@ -73,7 +76,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
         needs |= programs.needs
     for role in roles:
         body = Source() if len(roles) > 1 else out
-        programs = programs_of(frame, body, role)
+        programs = programs_of(frame, body, role, inside)
         done = len(shared) if role is roles[0] else sum(phase.every for phase in shared)
         for phase in role.phases[done:]:
             if phase.who is not Who.LAST:
@@ -120,6 +123,11 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     grid = " + ".join(f"{one}.value" if not one.isdigit() else one for one in _counts(frame, roles))
     options = (*_options(roles), *([frame.dialect.launch_options] if frame.dialect.launch_options else []))
     return Kernel(name, kernel.text(), tuple(parameters), descriptors, grid, options, gluon)
+
+
+def own_programs(launch: Launch) -> list[Role]:
+    """Roles of a launch on SMs that are no warps of programs of others."""
+    return [one for one in launch.roles if not by_host(one) and not is_inside(one)]
 
 
 def _shared(roles: list[Role]) -> list[Phase]:
@@ -210,7 +218,7 @@ def _end(frame: Frame, out: Source, launch: Launch, needs: dict[str, str], befor
     """What the program does that ends last: its phases, and the end of the call if it is the last of all."""
     words, name = frame.words, f"{kernel_name(launch)}_ended"
     first = frame.constants.name(name, words.counts[name], "count of programs that have ended")
-    many = before or _counts(frame, [role for role in launch.roles if not by_host(role)])
+    many = before or _counts(frame, own_programs(launch))
     programs = many[0] if len(many) == 1 else f"({' + '.join(many)})"
     needs["counts"] = ""
     with out.block(f"if count_arrival(counts + {first}) == {programs} - 1:"):

@@ -17,14 +17,20 @@ from tilelink.schedule.roles import GROUPED, Launch, Phase, Role, Schedule
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
 from tilelink.schedule.walk import indices, phases
 
-OF_GLUON = ("gluon_signals", "turns", "pieces", "folds")  # instead of those of Triton, where names are the same
+OF_GLUON = (
+    "gluon_signals",
+    "turns",
+    "pieces",
+    "folds",
+    "moves",
+)  # instead of those of Triton, where names are the same
 PARAMETERS = ("epoch", "calls", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
 _OF_TOKENS = ("dl", "token_of_wait")
 OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of the one that this call has
 _OF_BUFFERS = ("peers", "desc", "moved", "remote", "awaited", "desc_awaited")  # what printed code calls beside a buffer
-_OF_TURNS = ("there", "ring")  # the same where groups of warps take turns
+_OF_TURNS = ("there", "ring", "pieces", "piece_loaded", "moves")  # the same where groups of warps take turns
 
 
 _RESERVED = frozenset({*PARAMETERS, *_PYTHON, *_OF_TILES, *_OF_TOKENS, MAIN, "end_of_call", *keyword.kwlist})

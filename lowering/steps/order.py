@@ -22,7 +22,7 @@ from tilelink.schedule.index import Number, difference, names_in, rank, terms_of
 from tilelink.schedule.memory import Access, Memory, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Who
-from tilelink.schedule.steps import For, If, Notify, Order, Step, Store, Sync, Wait
+from tilelink.schedule.steps import For, If, Notify, Order, Step, Sync, Wait
 from tilelink.schedule.walk import notifies, read, steps_in, written
 
 Path = tuple[int, ...]  # phase, then the place in each body down to the step; of a branch, whether it is the other one
@@ -151,7 +151,7 @@ class _Analysis:
             self._check(step, path, region, (fact for fact in state if fact.lacks is Order.BARRIER and not fact.stored))
         new = {self._fact(region, Order.BARRIER, False) for region in loads}
         for region in stores:
-            if isinstance(step, Store) and region.access is not Access.POINTER:
+            if region.access is not Access.POINTER:
                 new.add(self._fact(region, Order.FLUSH, True))
             else:
                 new |= {self._fact(region, order, True) for order in (Order.BARRIER, Order.FENCE)}

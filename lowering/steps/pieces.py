@@ -14,7 +14,7 @@ from lowering.steps.closing import by_host
 from lowering.steps.flat import is_flat
 from lowering.steps.indices import Scope
 from tilelink.schedule.index import Index, Number, least, names_in, rounded_up
-from tilelink.schedule.memory import Region
+from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.roles import Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Move, Step
 from tilelink.schedule.walk import with_phases
@@ -46,11 +46,16 @@ def _body(scope: Scope, body: tuple[Step, ...]) -> tuple[Step, ...]:
             case If():
                 others = _body(scope, step.others)
                 found.append(replace(step, body=_body(scope, step.body), others=others))
-            case Move() if not is_flat(scope, step):
+            case Move() if _by_pointers(step) and not is_flat(scope, step):
                 found += _cut(scope, step)
             case _:
                 found.append(step)
     return tuple(found)
+
+
+def _by_pointers(step: Move) -> bool:
+    """Else a warp moves a few rows at a time, whatever there is."""
+    return all(one.access is Access.POINTER for one in (*step.source, *step.target))
 
 
 def _cut(scope: Scope, step: Move) -> tuple[Step, ...]:

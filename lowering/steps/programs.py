@@ -78,6 +78,7 @@ class Programs(Loading):
         self.functions += inner.functions
         self.needs |= inner.needs
         self.descriptors |= inner.descriptors
+        self.blocks |= inner.blocks
 
     def slice_name(self, buffer: str) -> str:
         """What the next function of slices of a buffer is called."""

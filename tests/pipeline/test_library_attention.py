@@ -8,11 +8,12 @@ from itertools import product
 
 import pytest
 import torch
+from triton.runtime.interpreter import InterpretedFunction
 
 import lowering
 import tilelink
 import topologies
-from lowering.host.library import LibraryCalls
+from lowering.host.library import LibraryCalls, merge_rows, merge_states
 from tests.pipeline.attention_specs import How, by_definition, sizes_of, spec_of
 from tests.proof.planted import refuted
 from tilelink import Replicate, Shard, Tensor, dims
@@ -150,6 +151,12 @@ def stand_in(
     return mean.to(q.dtype), scores.logsumexp(3, keepdim=True)
 
 
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN's operation has a stand-in with its arguments and results, and Triton's interpreter runs what merges."""
+    monkeypatch.setattr("lowering.host.library.attend", stand_in)
+    monkeypatch.setattr("lowering.host.library.merge_rows", InterpretedFunction(merge_rows.fn))
+
+
 class Host(LibraryCalls):
     """The emitted host code, with cuDNN's attention by definition."""
 
@@ -160,10 +167,8 @@ class Host(LibraryCalls):
 @pytest.mark.parametrize("first", [-1, 0, 24])
 @pytest.mark.parametrize("sequences", [1, 2])
 def test_the_host_code_merges_two_pieces(first: int, sequences: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the CPU, where cuDNN's operation has a stand-in with its arguments and results."""
     rows, heads, keys, width = 24, 4, 2, 16
-
-    monkeypatch.setattr("lowering.host.library.attend", stand_in)
+    on_the_cpu(monkeypatch)
     generator = torch.Generator().manual_seed(first + 10 * sequences)
     many = rows if first < 0 else rows + first
     q = torch.randn(sequences * rows, heads * width, generator=generator).bfloat16()
@@ -175,6 +180,24 @@ def test_the_host_code_merges_two_pieces(first: int, sequences: int, monkeypatch
         cut_up[0] = torch.cat([torch.zeros(sequences, first, heads, width, dtype=torch.float64), cut_up[0]], 1)
     exact = by_definition(How(causal=first >= 0, scale=0.25), 1, *cut_up)[:, max(first, 0) :]
     assert (out.view(exact.shape).double() - exact).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("ahead", [-9.0, -3.0, 0.0, 4.0, 9.0])
+def test_a_merge_rounds_once_whatever_the_weights_are(ahead: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share in few bits would lose what the side of little weight has: means are half a step off at most. In fp16, since the
+    interpreter cuts bits of bf16 off."""
+    on_the_cpu(monkeypatch)
+    generator = torch.Generator().manual_seed(5)
+    mean, more = (torch.randn(2, 3, 37, 16, generator=generator).half() * 4 for _ in range(2))
+    weight, others = (torch.randn(2, 3, 37, 1, generator=generator) for _ in range(2))
+    others = others + ahead
+    share = torch.sigmoid(others.double() - weight.double())
+    exact = mean.double() * (1 - share) + more.double() * share
+    logs = torch.logaddexp(weight.double(), others.double())
+    merge_states(mean, weight, more, others)
+    step = torch.finfo(torch.float16).eps / 2 * exact.abs() + 1e-5
+    assert ((mean.double() - exact).abs() <= step).all()
+    assert (weight.double() - logs).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize(

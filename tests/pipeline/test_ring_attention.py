@@ -15,7 +15,7 @@ import tilelink
 import topologies
 from lowering.host.library import LibraryCalls
 from tests.pipeline.attention_specs import How, by_definition, logs_by_definition, sizes_of, spec_of
-from tests.pipeline.test_library_attention import stand_in
+from tests.pipeline.test_library_attention import on_the_cpu
 from tests.pipeline.test_reach import MOVERS
 from tests.proof.planted import refuted
 from tilelink import Replicate, Shard, Tensor, dims
@@ -259,8 +259,8 @@ class Host(LibraryCalls):
 def test_the_host_code_merges_parts(
     sequences: int, parts: int, causal: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the CPU, where cuDNN's operation has a stand-in; parts in the order of a last rank."""
-    monkeypatch.setattr("lowering.host.library.attend", stand_in)
+    """On the CPU; parts in the order of a last rank."""
+    on_the_cpu(monkeypatch)
     rows, heads, keys, width = 24, 4, 2, 16
     generator = torch.Generator().manual_seed(parts + 10 * sequences)
     q = torch.randn(sequences * rows, heads * width, generator=generator).to(dtype)

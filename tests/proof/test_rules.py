@@ -8,7 +8,9 @@ from functools import cache
 import pytest
 
 import topologies
+from tests.pipeline import test_copy_warps as copy_warps
 from tests.pipeline import test_turns as turns
+from tests.pipeline.attention_specs import How
 from tests.pipeline.expert_specs import SPECS
 from tests.proof.test_refuted import AG_CE, AG_SM, MLP_SHARED, RS_CE, RS_FUSED, planned
 from tests.schedule.edits import Change, edit, fields, loads, stores
@@ -30,6 +32,8 @@ def base(name: str) -> Planned:
     if name == "packets":
         sizes = {"T": 64, "F": 64, "H": 64, "E": 4, "K": 2}
         return SPECS["moe_ar"].plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", {"out.protocol": "lamport"})
+    if name == "warps":
+        return copy_warps.planned(2, How())
     bases = {"ag": AG_CE, "ag by SMs": AG_SM, "rs": RS_CE, "rs fused": RS_FUSED, "mlp": MLP_SHARED}
     return planned(*bases[name]) if name in bases else turns.planned(name)
 
@@ -189,6 +193,13 @@ CASES: dict[str, tuple[str, Change, dict[str, object], BugClass, str]] = {
         {},
         BugClass.STALE_SIGNAL,
         "packets for the 1024 threads of 32 warps",
+    ),
+    "warps of other programs": (
+        "warps",
+        fields(Sms, lambda one: one.inside, programs=2),
+        {},
+        BugClass.WRONG_PLACE,
+        "which has others, or no groups",
     ),
     "pieces of one group": (
         GROUPS,

@@ -259,6 +259,8 @@ def _attention() -> Iterator[Case]:
         yield _case("attention", spec, "one group of warps", machine, sizes, plain, target)
     shared = {"tile": "128x128x128/4w2s2g", "mover": "CopyEngine()", "cut": "columns", "chunks": "4"}
     yield _case("attention", spec, "cooperative, by heads", machine, sizes, shared)
+    for target in (STOCK, DISTRIBUTED):
+        yield _case("attention", spec, "keys by warps", machine, sizes, {"mover": "CopyWarps()"}, target)
     layer = {"B": 1, "S": 2048, "Q": 32, "G": 8, "D": 128, "H": 4096}
     yield _case("attention", "15_attention_layer.py:attention_layer", "planned", machine, layer)
 

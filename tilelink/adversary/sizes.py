@@ -12,7 +12,8 @@ import sympy
 
 from tilelink.ir.choices import Choices
 from tilelink.ir.collective import Collective
-from tilelink.ir.nodes import Axis, ComputeRole
+from tilelink.ir.movers import Issuer
+from tilelink.ir.nodes import TURN_SLICE_BYTES, Axis, ComputeRole
 from tilelink.ir.ops.attention import BATCH, HEADS, TOKENS, WIDTH
 from tilelink.ir.order import Cut
 from tilelink.ir.placement import Shard
@@ -89,6 +90,16 @@ def choices_of_tokens(spec: Spec, schedule: Schedule) -> dict[str, int]:
     return {symbol: sizes[symbol] for value in ids for symbol in _symbols(value.shape[1])}
 
 
+def head_by_head(choices: Choices) -> bool:
+    """Whether warps push heads of keys, each as a chunk."""
+    return any(one.mover.issuer is Issuer.WARPS for _, one in choices.exchanges)
+
+
+def head_width(choices: Choices) -> int:
+    """Elements of a small head: warps push whole rows of pieces, of 2 bytes an element."""
+    return TURN_SLICE_BYTES // 2 if head_by_head(choices) else SMALLEST_DOT
+
+
 def heads(spec: Spec, schedule: Schedule, choices: Choices) -> dict[str, int]:
     """Sizes of attention but for tokens: one sequence, small heads; of keys as many as chunks and ranks that share them, and of
     queries as many times as there are."""
@@ -100,9 +111,11 @@ def heads(spec: Spec, schedule: Schedule, choices: Choices) -> dict[str, int]:
         if isinstance(node.operation, Attention):
             queries, keys = (schedule.spec.value(name).shape for name in node.inputs[:2])
             chunks = max((one.chunks for _, one in choices.exchanges if one.cut is Cut.COLUMNS), default=1)
-            many = max(chunks, 2) * (schedule.num_ranks if values[node.inputs[1]].placement == Shard(HEADS) else 1)
+            many = max(chunks, 1 if head_by_head(choices) else 2) * (
+                schedule.num_ranks if values[node.inputs[1]].placement == Shard(HEADS) else 1
+            )
             shared = queries[HEADS] // keys[HEADS]
-            sizes = {BATCH: 1, WIDTH: SMALLEST_DOT}
+            sizes = {BATCH: 1, WIDTH: head_width(choices)}
             for name, heads_of in zip(node.inputs[:2], (many * shared, many), strict=True):
                 for dim, size in (sizes | {HEADS: heads_of}).items():
                     found |= dict.fromkeys(_symbols(values[name].shape[dim]), size)

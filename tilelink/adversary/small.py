@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 
 from tilelink.adversary.cuts import in_proportion
-from tilelink.adversary.sizes import choices_of_tokens, heads, queues, uneven, uses
+from tilelink.adversary.sizes import choices_of_tokens, head_width, heads, queues, uneven, uses
 from tilelink.adversary.states import sizes_of_states, small_collective
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.choices import Choices, ExchangeChoice, TritonLoop
@@ -109,7 +109,9 @@ def _cooperative(schedule: Schedule) -> frozenset[str]:
 def _small(choices: Choices, wide: Mapping[str, str], shared: Collection[str]) -> Choices:
     """The same choices with smaller numbers."""
     computes = {
-        name: replace(choices.compute(name), loop=_small_loop(loop, wide.get(name, ""), shares=name in shared))
+        name: replace(
+            choices.compute(name), loop=_small_loop(loop, wide.get(name, ""), head_width(choices) * (name in shared))
+        )
         for name, loop in _loops(choices)
     }
     return replace(
@@ -127,9 +129,10 @@ def _loops(choices: Choices) -> Iterator[tuple[str, TritonLoop]]:
             yield name, one.loop
 
 
-def _small_loop(loop: TritonLoop, wide: str, *, shares: bool) -> TritonLoop:
-    if shares:
-        tile = TileShape(ROWS, SMALLEST_DOT, _SHARED_KEYS, GROUP_WARPS, 2, warpgroups=2)
+def _small_loop(loop: TritonLoop, wide: str, head: int) -> TritonLoop:
+    """`head`: elements of one, where two warpgroups share tiles of attention; else 0."""
+    if head:
+        tile = TileShape(ROWS, head, _SHARED_KEYS, GROUP_WARPS, 2, warpgroups=2)
         return replace(loop, tile=tile, group=min(loop.group, 2))
     turns = loop.tile.warpgroups > 1
     least = _GROUP_TILE if turns else SMALLEST_DOT

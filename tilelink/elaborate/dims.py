@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
 
 from tilelink.elaborate.packets import Blocks
 from tilelink.elaborate.signals import declared, raised
@@ -18,17 +16,16 @@ from tilelink.elaborate.tiles import in_tiles
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import PacketCollective, StateMerge
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk
-from tilelink.ir.nodes import Axis, Buffer, CommRole, ComputeRole, Exchange
+from tilelink.ir.nodes import Axis, Buffer, CommRole, ComputeRole, Exchange, Kernel
 from tilelink.ir.order import Cut, RankOrder
 from tilelink.ir.routed import Sent
 from tilelink.ir.schedule import Schedule as Planned
+from tilelink.ir.walk import changed
 from tilelink.schedule.index import Index, Number, names_in
 from tilelink.schedule.instance import with_indices
 from tilelink.schedule.known import Known, known, origin
 from tilelink.schedule.memory import Dim
 from tilelink.schedule.roles import Schedule
-
-Node = TypeVar("Node")
 
 
 class Names:
@@ -47,7 +44,7 @@ class Names:
             str, dict[int, int]
         ] = {}  # of slices: number -> the number with a name, by what names begin with
         self.listed: dict[str, Sent] = {}
-        self.movers = {comm.exchange: self._movers(comm) for one in planned.kernels() for comm in one.comm}
+        self.movers = {comm.exchange: self._movers(comm) for one in planned.kernels() for comm in one.beside}
         exchanges = tuple(self._exchange(one) for one in planned.exchanges)
         self.exchanges = {one.name: one for one in exchanges}
         self.schedule = replace(
@@ -56,7 +53,7 @@ class Names:
             exchanges=exchanges,
             buffers=tuple(map(self._buffer, planned.buffers)),
         )
-        self.schedule = replace(self.schedule, launches=_changed(planned.launches, self._node))
+        self.schedule = replace(self.schedule, launches=changed(planned.launches, self._node))
 
     def in_names(self, schedule: Schedule) -> Schedule:
         """`schedule` with names for its numbers, and the dims that it uses."""
@@ -179,6 +176,14 @@ class Names:
     def _movers(self, comm: CommRole) -> int:
         return self.choice(f"{comm.exchange}_PROGRAMS", comm.programs, f"programs that move {comm.exchange}")
 
+    def _warps(self, comm: CommRole) -> CommRole:
+        """Rows that warps move at once."""
+        title = f"rows of {comm.exchange} that a warp moves before it tells of them"
+        rows, exchange = self.choice(f"{comm.exchange}_MOVED_ROWS", comm.rows, title), self.exchanges[comm.exchange]
+        self.derived(f"{comm.exchange}_MOVES", exchange.rows // rows, f"moves of a chunk of {comm.exchange} by warps")
+        self.rule(exchange.rows, rows)
+        return replace(comm, rows=rows)
+
     def _exchange(self, exchange: Exchange) -> Exchange:
         name, chunks, slots = exchange.name, exchange.chunks, exchange.slots
         rows = self.extent(("rows", name, 0))
@@ -187,7 +192,7 @@ class Names:
             chunks = self.size(f"{name}_CHUNKS", chunks, title, chosen=not slots)
         if slots:
             slots = self.size(f"{name}_SLOTS", slots, f"slots of the ring buffer {exchange.target}")
-        order = _changed(exchange.order, self._node)
+        order = changed(exchange.order, self._node)
         sent = self._sent(exchange.sent) if isinstance(exchange.sent, Sent) else exchange.sent
         found = replace(
             exchange, rows=rows, cols=self._cols(exchange), chunks=chunks, slots=slots, order=order, sent=sent
@@ -231,7 +236,10 @@ class Names:
             case Sent():
                 return self._sent(node)
             case CommRole():
-                return replace(node, programs=self.movers[node.exchange])
+                return self._warps(node) if node.inside else replace(node, programs=self.movers[node.exchange])
+            case Kernel(compute=ComputeRole() as role):  # whose roles have names
+                inside = (replace(one, programs=role.programs) if one.inside else one for one in node.comm)
+                return replace(node, comm=tuple(inside))
             case PacketCollective():
                 return self._packets(node)
             case ComputeRole():
@@ -384,14 +392,3 @@ class Names:
         for number in (exchange.chunks, *(axis.tile for axis in role.axes if not axis.reduction)):
             for name in names_in(origin(number)):
                 self.dims[name] = replace(self.dims[name], chosen=False)
-
-
-def _changed(node: Node, change: Callable[[object], object]) -> Node:
-    """A node with each node in it replaced, inner ones first."""
-    if isinstance(node, tuple):
-        return tuple(_changed(one, change) for one in node)  # type: ignore[return-value]
-    if not is_dataclass(node) or isinstance(node, type):
-        return node
-    values = {field.name: getattr(node, field.name) for field in fields(node)}
-    new = {name: _changed(one, change) for name, one in values.items()}
-    return change(replace(node, **{name: one for name, one in new.items() if one is not values[name]}))  # type: ignore[return-value]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
 from tilelink.elaborate.regions import (
@@ -22,7 +24,7 @@ from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish
 from tilelink.ir.routed import Placed
 from tilelink.ir.schedule import Schedule
 from tilelink.schedule.index import Index, Number, call, rank
-from tilelink.schedule.memory import Region
+from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.roles import CopyEngine, Phase, Role
 from tilelink.schedule.steps import Compute, For, If, Move, Notify, Step, Store, Wait
 
@@ -127,6 +129,20 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
     let = (*peer_and_chunk(exchange.order, exchange.chunks, shifted=True), *share)
     title = "each program moves its share of every chunk"
     return Phase((schedule.num_ranks - 1) * exchange.chunks, body, let, every=True, title=title)
+
+
+def by_warps(schedule: Schedule, comm: CommRole) -> Phase:
+    """Chunks by a warp of each program, which take rows of them in turn and tell of these."""
+    exchange, piece = schedule.exchange(comm.exchange), Index("piece")
+    pieces = exchange.rows // comm.rows
+    (_, cols) = chunk_box(exchange, CHUNK)
+    source, target = ends(schedule, exchange, ((piece * comm.rows, comm.rows), cols))
+    source, target = replace(source, access=Access.DESCRIPTOR), replace(target, access=Access.PACED)
+    told = Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER)
+    body = _within_reach(exchange, (Move((source,), (target,)), told))
+    let = (*peer_and_chunk(exchange.order, exchange.chunks, position=TILE // pieces), ("piece", TILE % pieces))
+    title = "rows of chunks, in turn, a few at a time"
+    return Phase((schedule.num_ranks - 1) * exchange.chunks * pieces, body, let, title=title)
 
 
 def moved_rows(schedule: Schedule, name: str, programs: int) -> Phase:

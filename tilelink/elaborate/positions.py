@@ -24,16 +24,18 @@ def rank_at(order: RankOrder, position: Number) -> Number:
     return node * size + turned(rank % size, order.first, position % size, size)
 
 
-def peer_and_chunk(order: ChunkOrder, chunks: int, *, streams: bool = False, shifted: bool = False) -> Let:
+def peer_and_chunk(
+    order: ChunkOrder, chunks: int, *, position: Number = TILE, streams: bool = False, shifted: bool = False
+) -> Let:
     """What lies at a position of a mover, in whose order the own rank is last, and left out. `streams`: one program a peer.
     `shifted`: chunk by chunk, every program starts with another peer, so that all links are used at once."""
     assert order.ranks.first == 1, "movers go to their peers before they would come to themselves"
     peers = order.ranks.num_ranks - 1
-    step, chunk = TILE // chunks, TILE % chunks
+    step, chunk = position // chunks, position % chunks
     if streams or order.nest is Nest.CHUNK_MAJOR:
-        step, chunk = TILE % peers, TILE // peers
+        step, chunk = position % peers, position // peers
         if shifted:
-            step = (TILE + Index("program")) % peers
+            step = (position + Index("program")) % peers
     return ("peer", rank_at(order.ranks, step)), ("chunk", chunk)
 
 

@@ -229,10 +229,15 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
     """Programs that move beside programs that compute; what they carry out for the call comes before and behind."""
     first: list[Phase] = []
     last: list[Phase] = []
+    awaits: tuple[
+        Phase, ...
+    ] = ()  # by those alone who move, where they are warps of programs that touch nothing of peers
     for carried in planned.within(kernel):
         match carried:
             case AwaitPeers():
-                first.append(Phase(1, await_peers(planned, finish), every=True, title=LAST_CALL))
+                awaits = (Phase(1, await_peers(planned, finish), every=True, title=LAST_CALL),)
+                if not any(comm.inside for comm in kernel.comm):
+                    first += awaits
             case Publish():
                 first.append(Phase(1, movers.publish(planned, carried), who=Who.FIRST, title="peers may pull now"))
             case TellPlace(exchange):
@@ -249,8 +254,11 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
     every = tuple(phase for phase in first if phase.who is not Who.FIRST)
     roles = [
         Role(_mover(planned, comm), Sms(comm.programs, kernel.warps), (*every, movers.programs(planned, comm)))
-        for comm in kernel.comm
+        for comm in kernel.beside
     ]
+    for comm in (one for one in kernel.comm if one.inside):
+        moves = (*awaits, movers.by_warps(planned, comm))
+        roles.append(Role(_mover(planned, comm), Sms(comm.programs, 1, 1, inside=True, pace=comm.pace), moves))
     joined = planned.joined_to(kernel)
     last = [*_returned(planned, kernel), *last]
     phases = [phase for one in joined if one.compute is not None for phase in tile_phases(planned, one.compute)]
@@ -286,7 +294,7 @@ def _mover(planned: Planned, comm: CommRole) -> str:
 
 def _programs(planned: Planned, kernel: Kernel) -> int:
     """Programs that compute: as many as the largest loop over tiles has, which are the rest of the grid."""
-    rest = planned.grid(kernel) - sum(comm.programs for comm in kernel.comm)
+    rest = planned.grid(kernel) - sum(comm.programs for comm in kernel.beside)
     loops = [one.compute.programs for one in planned.joined_to(kernel) if one.compute is not None]
     return next((programs for programs in loops if programs == rest), rest)
 

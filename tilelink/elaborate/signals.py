@@ -64,18 +64,26 @@ def summed(loop: str) -> SignalName:
 def awaited(planned: Planned, exchange: Exchange) -> tuple[SignalName, Number]:
     """(word, value) that a reader of a chunk waits for: whoever brings it sets the number of the call, or each of several adds
     one."""
+    if exchange.mover.issuer is Issuer.WARPS:
+        return arrived(exchange.name), call * _moves(planned, exchange)
     if exchange.transfer is Transfer.PUSH:
         return arrived(exchange.name), call
     match exchange.mover.issuer:
         case Issuer.TILES:
             return ready(exchange.name), call
-        case Issuer.STREAMS:
+        case Issuer.STREAMS | Issuer.WARPS:
             return arrived(exchange.name), call
         case Issuer.PROGRAMS if exchange.sent is not None:  # the last one of them tells
             return arrived(exchange.name), call
         case Issuer.PROGRAMS:
             roles = (comm for kernel in planned.kernels() for comm in kernel.comm)
             return arrived(exchange.name), call * sum(one.programs for one in roles if one.exchange == exchange.name)
+
+
+def _moves(planned: Planned, exchange: Exchange) -> int:
+    """How often warps move rows of a chunk, each time telling of them."""
+    roles = (comm for kernel in planned.kernels() for comm in kernel.comm)
+    return next(exchange.rows // comm.rows for comm in roles if comm.exchange == exchange.name)
 
 
 def raised(exchange: Exchange) -> SignalName | None:

@@ -15,6 +15,7 @@ from topologies.topology import Gpu, Topology
 
 FUSED_SHARE = 0.9  # of what copy loops on as many SMs reach: stores of tiles to peers; fitted to 2 x H200
 _BESIDE_SHARE = 0.7  # of what SMs copy alone, they copy beside a matmul; fitted to 2 and 4 x H200
+_WARPS_SHARE = 0.7  # of the same, beside tiles that multiply all the time; not fitted yet
 _ENGINE_PULLS = 0.956  # pulls of a copy engine run at 372 / 389 of its pushes (4 x H200)
 _SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, notify; fitted to 4 x H200
 COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200
@@ -33,6 +34,7 @@ class Issuer(Choice):
     STREAMS = "streams"  # streams of the host beside that of the operator
     PROGRAMS = "programs"  # programs in the launch of tiles, beside these or before them
     TILES = "tiles"  # the tiles that make the bytes, or read them
+    WARPS = "warps"  # a warp in each program of the tiles that read the bytes, beside those that compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,11 @@ class ChunkMover(Mover, ABC):
     def sms(self) -> int:
         """SMs that tiles lack."""
         return 0
+
+    @property
+    def beside_tiles(self) -> bool:
+        """Whether it moves within a launch of tiles, while these are computed."""
+        return self.sms > 0
 
     @property
     def tile_rows(self) -> int:
@@ -158,6 +165,26 @@ class CommSms(ChunkMover):
 
 
 @dataclass(frozen=True, slots=True)
+class CopyWarps(ChunkMover):
+    """A warp of each program whose tiles read the bytes pushes a share of them, a few rows at a time: no SM is taken."""
+
+    issuer: ClassVar[Issuer] = Issuer.WARPS
+
+    @property
+    def beside_tiles(self) -> bool:
+        return True
+
+    def what(self, exchange: str) -> str:
+        return f"copies of {exchange} by a warp of each program"
+
+    def gb_per_s(self, topology: Topology, transfer: Transfer, num_bytes: float) -> float:
+        return _WARPS_SHARE * _ramp(topology, transfer, topology.gpu.num_sms)
+
+    def start_us(self, topology: Topology) -> tuple[float, float]:
+        return 0.0, 0.0  # each program goes on by itself
+
+
+@dataclass(frozen=True, slots=True)
 class NeededRows(ChunkMover):
     """All programs of the tiles that read rows by a routing move them first: those that the receiver needs, as a table says."""
 
@@ -222,6 +249,7 @@ class Fused(ChunkMover):
 MOVERS: tuple[type[ChunkMover], ...] = (
     CopyEngine,
     CommSms,
+    CopyWarps,
     NeededRows,
     PlacedRows,
     Fused,

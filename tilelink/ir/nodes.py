@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from tilelink.ir.calls import (
     LibraryCollective,
@@ -239,11 +239,18 @@ class ComputeRole:
 class CommRole:
     """`programs` program instances move the chunks of `exchange`, each a slice of every chunk.
 
-    Of a bounded exchange each moves whole items, in turn, as slots become free.
+    Of a bounded exchange each moves whole items, in turn, as slots become free. With `rows` they are no programs of their own
+    but a warp in each program that computes, and move so many rows of a chunk in turn.
     """
 
     exchange: str
     programs: int
+    rows: int = 0
+    pace: int = 0  # clocks from one piece of these rows to the next
+
+    @property
+    def inside(self) -> bool:
+        return self.rows > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +273,12 @@ class Kernel:
 
     @property
     def programs(self) -> int:
-        return sum(role.programs for role in self.comm) + (self.compute.programs if self.compute else 0)
+        return sum(role.programs for role in self.beside) + (self.compute.programs if self.compute else 0)
+
+    @property
+    def beside(self) -> tuple[CommRole, ...]:
+        """Those that communicate in programs of their own."""
+        return tuple(role for role in self.comm if not role.inside)
 
     @property
     def sms(self) -> int:
@@ -312,10 +324,7 @@ class TellPlace:
     """
 
     exchange: str
-
-    @property
-    def within(self) -> bool:
-        return True
+    within: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,10 +335,7 @@ class MoveRows:
     """
 
     exchange: str
-
-    @property
-    def within(self) -> bool:
-        return True
+    within: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TypeVar
 
 from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.steps import (
@@ -25,6 +26,8 @@ from tilelink.ir.steps import (
     UserBody,
     Wait,
 )
+
+Node = TypeVar("Node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +147,14 @@ def one_step_behind_wait(role: ComputeRole) -> bool:
     assert isinstance(matmul, MatmulBody)
     waits = bool(matmul.waits) or any(isinstance(step, Wait | SlotWait) for step in role.body[:at])
     return waits and role.axis(matmul.axis).tiles == 1
+
+
+def changed(node: Node, change: Callable[[object], object]) -> Node:
+    """A node with each node in it replaced, inner ones first."""
+    if isinstance(node, tuple):
+        return tuple(changed(one, change) for one in node)  # type: ignore[return-value]
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    values = {field.name: getattr(node, field.name) for field in fields(node)}
+    new = {name: changed(one, change) for name, one in values.items()}
+    return change(replace(node, **{name: one for name, one in new.items() if one is not values[name]}))  # type: ignore[return-value]

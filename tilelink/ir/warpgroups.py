@@ -13,6 +13,11 @@ from tilelink.ir.steps import Access, IfOwn, MatmulBody, Notify, Operand, Place,
 
 TURN_DTYPES = tuple(row.name for row in DTYPES.values() if row.tensor_cores)  # of operands
 GROUP_WARPS = 4  # which issue the matrix products of Hopper together (PTX ISA, wgmma)
+MOVED_ROWS = (
+    128,
+    64,
+    32,
+)  # of a chunk that a warp beside groups moves before it tells of them: as many as divide a part
 _ROWS, _LEAST_COLS, _MOST_COLS = 64, 16, 256  # of a product that one instruction computes
 _ROW_BYTES = 16  # of a matrix that a descriptor is of: a multiple of them (CUDA driver API, cuTensorMapEncodeTiled)
 

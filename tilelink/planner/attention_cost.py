@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from math import log2
+
 from tilelink.ir.nodes import ComputeRole
 from tilelink.ir.steps import AttendBody
 from tilelink.planner.tile_work import START_US, TileParts
 from topologies.topology import Gpu
 
 # of the peak, of heads of 128: by warpgroups that share rows, by one group in steps of 64 keys, in steps of more
-_COOPERATIVE, _ATTENDS, _ATTENDS_WIDE, _FEW_KEYS = 0.63, 0.5, 0.43, 64
+_COOPERATIVE, _ATTENDS, _ATTENDS_WIDE, _FEW_KEYS = 0.65, 0.5, 0.43, 64
+_MASKED, _FAR, _MANY_KEYS = (
+    1.03,
+    0.05,
+    8192,
+)  # of these by warpgroups: with a causal mask; more for each doubling beyond so many
 _BESIDE_WIDTH = 96  # weights of a key take as long as so many elements of its head (heads of 64 and 128)
 _STEP_US = 0.7  # a tile of keys takes at least this long, however small it is
 
@@ -30,6 +37,8 @@ def attend_us(role: ComputeRole, fold: AttendBody, dtype: str, gpu: Gpu) -> floa
     share = _COOPERATIVE if role.cooperative else _ATTENDS if keys.tile <= _FEW_KEYS else _ATTENDS_WIDE
     width = (how.width + _BESIDE_WIDTH) * 128 / (128 + _BESIDE_WIDTH)
     us = 4 * rows.tile * width * seen / (gpu.tflops(dtype) * share / gpu.num_sms) / 1e6
+    if role.cooperative:  # tiles of unequal length; clocks sink under long loads
+        us *= (_MASKED if how.causal else 1.0) * (1 + _FAR * max(0.0, log2(keys.segments * keys.extent / _MANY_KEYS)))
     return max(us, seen / keys.tile * _STEP_US)
 
 

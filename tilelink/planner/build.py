@@ -28,6 +28,7 @@ from tilelink.ir.spec import Elementwise
 from tilelink.ir.steps import Wait
 from tilelink.planner.choices import texts
 from tilelink.planner.collective import collective, gather_within, moved_first, side_by_side, with_tables
+from tilelink.planner.cooperative import beside_tiles
 from tilelink.planner.cost import draft_us
 from tilelink.planner.decisions import decided
 from tilelink.planner.draft import Draft
@@ -291,8 +292,8 @@ class Builder:
         if index in self.known:
             return self.known[index]
         problem = self.problem
-        hosted = (make_exchange(problem, relation) for relation in self.relations if self._hosted_by(relation) == index)
-        comm = tuple(CommRole(exchange.name, exchange.mover.sms) for exchange in hosted)
+        hosted = [make_exchange(problem, relation) for relation in self.relations if self._hosted_by(relation) == index]
+        comm = tuple(CommRole(one.name, one.mover.sms) for one in hosted if one.mover.sms)
         loop = loop_of(problem, index)
         per_sm = loop.tile.per_sm
         if per_sm > 1 and comm:
@@ -305,6 +306,8 @@ class Builder:
         seen = problem.seen_by(index)
         role = compute_role(seen, index, self._consumers(index, free))
         dies = Die(problem.topology.gpu.num_dies)
+        inside = beside_tiles(problem, role, [one for one in hosted if not one.mover.sms])
+        comm += inside
         self.known[index] = (
             seen,
             Kernel(f"{role.name}_kernel", comm, role, loop.tile.warps, loop.tile.stages, per_sm, dies),
@@ -386,7 +389,7 @@ class Builder:
 
     def _hosted_by(self, relation: Relation) -> int:
         """Group whose launch carries the communication programs: the maker's, or else the first reader's."""
-        if not make_exchange(self.problem, relation).mover.sms:
+        if not make_exchange(self.problem, relation).mover.beside_tiles:
             return -1
         # through slots items go only while they are taken, so that their producers run beside the tiles that take them
         if self.problem.structure.by_tiles(relation.source) and relation.kind is not Kind.SHIFT:

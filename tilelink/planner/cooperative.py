@@ -9,14 +9,17 @@ from dataclasses import replace
 from tilelink.ir.choices import TritonLoop
 from tilelink.ir.enums import Tail
 from tilelink.ir.graph import TileOp
-from tilelink.ir.nodes import ComputeRole
+from tilelink.ir.nodes import PIECE_ROWS, CommRole, ComputeRole, Exchange
 from tilelink.ir.ops.attention import Attend
+from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import Access, AttendBody, Operand, Place, Step, Store, Wait
-from tilelink.ir.warpgroups import GROUP_WARPS, TURN_DTYPES
+from tilelink.ir.warpgroups import GROUP_WARPS, MOVED_ROWS, TURN_DTYPES
 from tilelink.planner.access import Space
-from tilelink.planner.layout import Illegal
+from tilelink.planner.layout import Illegal, Problem
+from tilelink.planner.rules import NO_WARP_BESIDE
 from topologies.topology import Gpu
 
+_CLOCKS_OF_US = 1750.0  # of an SM under load (H100 and H200)
 ROWS = 128  # of a tile: 64 for each group, as an instruction of Hopper's tensor cores computes
 
 
@@ -41,6 +44,20 @@ def cooperative(role: ComputeRole, loop: TritonLoop, gpu: Gpu, dtype: str) -> Co
     if reason:
         raise Illegal(f"two warpgroups cannot share tiles of {role.name}: {reason}")
     return replace(role, cooperative=True)
+
+
+def beside_tiles(problem: Problem, role: ComputeRole, exchanges: Sequence[Exchange]) -> tuple[CommRole, ...]:
+    """What warps of the programs of `role` move at once, and how fast: all of them together no faster than the link carries,
+    since loads of tiles would stand behind what waits for it. Raises Illegal."""
+    if exchanges and not role.cooperative:
+        raise Illegal(f"{exchanges[0].name}: {NO_WARP_BESIDE}, and those of {role.name} do not")
+    found = []
+    for one in exchanges:
+        rows = next(rows for rows in MOVED_ROWS if not one.rows % rows)
+        piece = PIECE_ROWS * one.chunk_cols * DTYPE_BYTES[problem.graph.values[one.name].dtype]
+        us = len(exchanges) * piece * role.programs / problem.topology.link_gb_per_s(0, 1) / 1e3
+        found.append(CommRole(one.name, role.programs, rows, 100 * round(us * _CLOCKS_OF_US / 100)))
+    return tuple(found)
 
 
 def _of_machine(loop: TritonLoop, gpu: Gpu, dtype: str) -> str:

@@ -7,7 +7,7 @@ Constants are fitted to schedules measured on 2 and 4 x H200; links come from th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, repeat
 from typing import NamedTuple
@@ -23,7 +23,6 @@ from tilelink.ir.calls import (
     SortRows,
     StateMerge,
 )
-from tilelink.ir.movers import Issuer
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -45,7 +44,16 @@ from tilelink.ir.steps import MatmulBody
 from tilelink.ir.walk import flat
 from tilelink.planner.draft import Draft, draft_of
 from tilelink.planner.library_cost import LibraryTimes, library_attention, library_matmul
-from tilelink.planner.links import LIST_US, SIGNAL_COPY_US, index_us, library_us, packets_us, places_us, queue_us
+from tilelink.planner.links import (
+    LIST_US,
+    SIGNAL_COPY_US,
+    drag_us,
+    index_us,
+    library_us,
+    packets_us,
+    places_us,
+    queue_us,
+)
 from tilelink.planner.loop import Index, Times, last_ends
 from tilelink.planner.states import states_us
 from tilelink.planner.tile_run import TileLoop, in_two_parts, run_tiles, tile_loop
@@ -63,7 +71,6 @@ _COPIED_US = (
     0.3  # until it is known that copy streams have ended; 3 at 512 rows of AG+GEMM, 2 x H200, less in longer calls
 )
 _AWAIT_US, WITHIN_US = 4.0, 0.8  # a stream's wait for the peers; what programs do before or after their work
-DRAG_US = 1.5  # a transfer of a copy engine with its signal slows what is computed beside it
 _ROUNDED = 1e-9  # of a time, what other sums of the same terms may differ by
 _BOOST, _RELIEF = 0.1, 0.4  # tensor cores that rest so much of the time run faster by so much: GPUs are held to a power
 
@@ -86,11 +93,6 @@ def most_boost_us(total: float, least: float, most: float) -> float:
 def meet_share(topology: Topology) -> float:
     """Of a call, what it takes until the last peer has ended it."""
     return _MEET_SHARE * math.log2(topology.num_ranks)
-
-
-def drag_us(topology: Topology, copied: Iterable[Exchange]) -> float:
-    """What copies of copy engines slow the tiles that are computed meanwhile."""
-    return DRAG_US * sum((topology.num_ranks - 1) * x.chunks for x in copied)
 
 
 def _boost_us(total: float, tensor: float) -> float:
@@ -163,8 +165,10 @@ class Model:
         self.now = 0.0  # the compute stream
         self.tensor_us = sum(loop.cost.tensor_us for loop in self.loops.values())  # at the sustained clock
         self.tensor_us += sum(one.tensor_us for one in self.by_library.values())
-        copied = (x for x in self.parts.exchanges.values() if x.mover.issuer is Issuer.STREAMS)
-        self.drag = drag_us(topology, copied)
+        self.drag = sum(
+            drag_us(topology, x, DTYPE_BYTES[self.parts.buffer(x.source or x.target).dtype])
+            for x in self.parts.exchanges.values()
+        )
         self.tiles: dict[str, TileTimes] = {}  # by kernel
         self.free: Times | None = None  # when each program of the last kernel has done its tiles
         self.spans: list[Span] = []

@@ -11,9 +11,9 @@ from tilelink.ir.movers import COPY_START_US, Issuer, Transfer
 from tilelink.ir.nodes import Kind
 from tilelink.ir.order import Cut, Nest
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.planner.cost import DRAG_US, STREAM_US
+from tilelink.planner.cost import STREAM_US
 from tilelink.planner.layout import copies_own, exchange_of
-from tilelink.planner.links import SIGNAL_COPY_US, SUM_LOAD_SHARE, chunk_us
+from tilelink.planner.links import SIGNAL_COPY_US, SUM_LOAD_SHARE, chunk_us, drag_us
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure
 
@@ -97,7 +97,7 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
     return Least(
         transfers=transfers,
         lead=first * transfers,
-        drag=DRAG_US * peers * chunks if copied else 0.0,
+        drag=drag_us(topology, exchange, size),
         publish=publish,
         copy=copy,
         first=1.0 / ranks / chunks if scattered and exchange.source else 0.0,
@@ -106,7 +106,7 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
         final=transfers / peers / chunks if scattered else 0.0,
         counted=exchange.counted,
         tail=transfers / peers if scattered and choice.nest is Nest.RANK_MAJOR else 0.0,
-        beside=exchange.mover.sms > 0 or exchange.sent is not None,
+        beside=exchange.mover.beside_tiles or exchange.sent is not None,
         start=STREAM_US if copied and not made else 0.0,
         gathers=relation.kind is Kind.GATHER,
         columns=exchange.cut is Cut.COLUMNS,

@@ -25,11 +25,11 @@ _SHARE = 1.034  # of the rate of the best tile loop, the library's matmul
 _MEMORY_SHARE = 0.98  # of the memory's rate
 _SOFTNESS = 3.44  # how sharply a library matmul turns from bound by memory to bound by flops
 _PIECE_SHARE = 0.015  # a piece takes so much longer for each doubling of their number
-# cuDNN's attention (2 x H100, heads of 64 and 128): of the rate of the best tile loop; of that, a piece with a causal mask; what
-# it loses for each doubling beyond so many keys; before the first and behind the last tile; rows of a
-# tile, of which all take one time; weights of a key take as long as so many elements of its head; times that results are read or
-# written after it, without and with a merge
-_ATTENTION_SHARE, _MASKED_SHARE, _FAR_SHARE, _MANY_KEYS = 0.95, 0.78, 0.06, 8192
+# cuDNN's attention (2 x H100, 2 x H200; heads of 64 and 128): of the rate of the best tile loop; of that, a piece with a causal
+# mask; what it loses for each doubling beyond so many keys; before the first and behind the last tile; rows of a tile, of which
+# all take one time; weights of a key take as long as so many elements of its head; times that results are read or written after
+# it, without and with a merge
+_ATTENTION_SHARE, _MASKED_SHARE, _FAR_SHARE, _MANY_KEYS = 0.93, 0.78, 0.06, 8192
 _ATTENTION_US, _ATTENTION_ROWS, _BESIDE_WIDTH, _COPY, _MERGE = 2.0, 128, 96, 2, 5
 _PART_US = 8.0  # a part that comes: two waits, and three small operations on weights; of their number, not measured
 _PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill

@@ -15,6 +15,8 @@ _FUSED_CHUNK_US = 1.0  # from the last tile of a chunk to its signal
 FUSED_LOAD_SHARE = 0.75  # of a link, loads from peers reach; measured on 4 x H200
 SUM_LOAD_SHARE = 0.85  # the same of tiles that only add; fitted to 2 x H200
 SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on 2 x H200
+_COPY_DRAG_US = 1.5  # a transfer of a copy engine with its signal slows what is computed beside it
+_WARPS_DRAG = 0.1  # of the time that their bytes are on the link; fitted to 2 x H200, 4,096 to 16,384 tokens
 _ITEM_US = 2.0  # a producer or consumer waits, meets and notifies; not measured
 _OUT_OF_STEP_SHARE = 0.82  # of the rate of copies between ranks in step; fitted to 4 x H200
 _PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitted to 4 x H200
@@ -73,6 +75,20 @@ def chunk_us(topology: Topology, exchange: Exchange, element_bytes: int, *, made
         total = min(total, ramp.at(exchange.mover.sms) * at_once)
     stage = max(floor, peers * num_bytes / total / 1e3 * shared) + start
     return stage / peers
+
+
+def drag_us(topology: Topology, exchange: Exchange, element_bytes: int) -> float:
+    """What copies slow the tiles that are computed meanwhile: those of copy engines by their number, those of warps by how long
+    the link is busy, since what the tiles load stands behind what leaves."""
+    peers = topology.num_ranks - 1 if exchange.reach is None else exchange.reach
+    match exchange.mover.issuer:
+        case Issuer.STREAMS:
+            return _COPY_DRAG_US * (topology.num_ranks - 1) * exchange.chunks
+        case Issuer.WARPS:
+            moved = peers * exchange.rows * exchange.cols * element_bytes
+            return _WARPS_DRAG * moved / topology.link_gb_per_s(0, 1) / 1e3
+        case _:
+            return 0.0
 
 
 def queue_us(topology: Topology, exchange: Exchange, element_bytes: int, consumers: int) -> float:

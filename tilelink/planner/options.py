@@ -9,7 +9,7 @@ from itertools import product
 from tilelink.ir.choices import ComputeChoice, ExchangeChoice, LibraryCompute, TritonLoop
 from tilelink.ir.enums import Tail
 from tilelink.ir.graph import Relation
-from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, Fused, Issuer, Transfer
+from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, CopyWarps, Fused, Issuer, Transfer
 from tilelink.ir.nodes import Kind, TileShape
 from tilelink.ir.order import Cut, Nest
 from tilelink.ir.spec import Attend, Combine
@@ -64,7 +64,8 @@ def exchange_options(
     if relation.kind is Kind.RETURN:
         return _kept([ExchangeChoice(Fused(), one, 1, Nest.RANK_MAJOR) for one in Transfer], relation.name, pins)
     listed = structure.sent(relation) is not None
-    movers = [mover for kind in MOVERS if listed or not kind.listed for mover in kind.tried(topology.gpu)]
+    kinds = [kind for kind in MOVERS if (listed or not kind.listed) and kind.issuer is not Issuer.WARPS]
+    movers = [mover for kind in kinds for mover in kind.tried(topology.gpu)]
     chunks = _cuts(structure, relation, pins)
     wanted = pinned(pins, relation.name, fields.MOVER)
     movers = [mover for mover in movers if every or not mover.only_pinned]
@@ -88,7 +89,19 @@ def exchange_options(
             options.append(ExchangeChoice(mover, transfer, count, nest, per_peer=per_peer, cut=cut))
         elif streams is None:  # it is pinned of copies
             options.append(ExchangeChoice(mover, transfer, count, nest, cut=cut))
+    if streams is None and wanted in (None, CopyWarps()):
+        options += _by_warps(structure, relation)
     return _kept(options, relation.name, pins)
+
+
+def _by_warps(structure: Structure, relation: Relation) -> list[ExchangeChoice]:
+    """By warps beside tiles of attention, head by head, on GPUs whose programs have warpgroups that share tiles."""
+    width, gpu = structure.head_of(relation), structure.topology.gpu
+    if not width or not gpu.arch.startswith("sm_9") or structure.by_tiles(relation.source):
+        return []
+    heads = relation.part[1] // width
+    cut = Cut.COLUMNS if heads > 1 else None
+    return [ExchangeChoice(CopyWarps(), Transfer.PUSH, heads, Nest.CHUNK_MAJOR, cut=cut)]
 
 
 def _cuts(structure: Structure, relation: Relation, pins: Pins) -> list[tuple[Cut | None, int]]:

@@ -14,8 +14,10 @@ from tilelink.ir.choices import ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.ir.enums import Tail
 from tilelink.ir.graph import Relation
 from tilelink.ir.movers import ChunkMover, Issuer, Transfer
-from tilelink.ir.nodes import Kind
+from tilelink.ir.nodes import TURN_SLICE_BYTES, Kind
 from tilelink.ir.order import Cut
+from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.ir.warpgroups import MOVED_ROWS
 from tilelink.planner.group import Group
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure
@@ -39,6 +41,7 @@ class Carried(NamedTuple):
     listed: bool  # readers find rows by a routing, which says what a rank needs
     routed: bool  # readers find rows by a routing, which are in all parts
     head: int  # columns of a head, where readers are attention and need one at a time; else 0
+    head_bytes: int
     by_tiles: bool  # tiles make the source
     made: bool  # in the call, by whomever
     in_place: bool  # peers put their parts into an output
@@ -50,6 +53,10 @@ class Carried(NamedTuple):
     @property
     def fused(self) -> bool:
         return self.mover.issuer is Issuer.TILES
+
+    @property
+    def by_warps(self) -> bool:
+        return self.mover.issuer is Issuer.WARPS
 
     @property
     def extent(self) -> int:
@@ -71,6 +78,7 @@ class Carried(NamedTuple):
         return self.mover.why_not_without_atomics(transfer, by_tiles=self.by_tiles)
 
 
+NO_WARP_BESIDE = "warps that move are beside two warpgroups, which share tiles of attention"
 NOTHING_ELSE = "programs whose warpgroups take tiles in turns do nothing else: they neither copy nor gather packets"
 
 Rule = tuple[Callable[[Carried], bool], Callable[[Carried], str]]  # broken, and why that is illegal
@@ -138,8 +146,33 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"{x.chunks} chunks of {x.cols} columns of {x.name} are no whole heads of {x.head}",
     ),
     (
-        lambda x: x.cut is Cut.COLUMNS and (x.made or x.mover.issuer is not Issuer.STREAMS or not x.push),
-        lambda x: f"columns of {x.name} are pushed by copy engines, from what is there when the call begins",
+        lambda x: x.by_warps and x.read_by_library,
+        lambda x: f"the first reader of {x.name} is no tile loop beside which warps could move it",
+    ),
+    (
+        lambda x: x.by_warps and x.head_bytes % TURN_SLICE_BYTES > 0,
+        lambda x: (
+            f"warps push rows of a multiple of {TURN_SLICE_BYTES} bytes, and those of a head of {x.name} have {x.head_bytes}"
+        ),
+    ),
+    (
+        lambda x: x.by_warps and x.rows % MOVED_ROWS[-1] > 0,
+        lambda x: f"warps push {MOVED_ROWS[-1]} rows at a time, and parts of {x.name} have {x.rows}",
+    ),
+    (
+        lambda x: x.by_warps and (not x.head or not x.push or x.made or x.chunks * x.head != x.cols),
+        lambda x: (
+            f"warps of tiles of attention push keys and values, head by head, from what is there when the call begins: "
+            f"{x.name} is no such thing, or not cut so"
+        ),
+    ),
+    (
+        lambda x: (
+            x.cut is Cut.COLUMNS and (x.made or x.mover.issuer not in (Issuer.STREAMS, Issuer.WARPS) or not x.push)
+        ),
+        lambda x: (
+            f"columns of {x.name} are pushed by copy engines or by warps, from what is there when the call begins"
+        ),
     ),
     (
         lambda x: x.cut is Cut.COLUMNS and x.cols % x.chunks > 0,
@@ -162,7 +195,7 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"{x.source} is not made by tiles that could store to peers",
     ),
     (
-        lambda x: x.mover.sms > 0 and x.read_by_library and (x.bounded or not x.by_tiles),
+        lambda x: x.mover.beside_tiles and x.read_by_library and (x.bounded or not x.by_tiles),
         lambda x: f"the first reader of {x.name} is no tile loop beside which SMs could communicate",
     ),
     (
@@ -232,7 +265,7 @@ def why_not_beside(
     structure: Structure, relation: Relation, mover: ChunkMover, loops: Mapping[str, ComputeChoice]
 ) -> str:
     """Why programs that communicate cannot run beside the tiles that make what they send, or else those that read it."""
-    if not mover.sms or relation.kind is Kind.SHIFT:
+    if not mover.beside_tiles or relation.kind is Kind.SHIFT:
         return ""
     made = structure.by_tiles(relation.source)
     hosts = (structure.maker(relation.source),) if made else structure.readers(relation.name)[:1]
@@ -240,6 +273,9 @@ def why_not_beside(
         folded = loops[structure.groups[reader].name].sum_in_epilogue
         host = structure.folds_into(reader) if folded else reader
         loop = loops[structure.groups[host].name].loop
+        if mover.issuer is Issuer.WARPS:
+            shared = isinstance(loop, TritonLoop) and loop.tile.warpgroups > 1
+            return "" if shared else NO_WARP_BESIDE
         if isinstance(loop, TritonLoop) and loop.tile.warpgroups > 1:
             return NOTHING_ELSE
         if isinstance(loop, TritonLoop) and (per_sm := loop.tile.per_sm) > 1:
@@ -308,6 +344,7 @@ def _sent(structure: Structure, name: str) -> dict[str, Any]:
         "listed": structure.sent(relation) is not None,
         "routed": structure.by_routing(relation) and len(relation.part) == 2,
         "head": structure.head_of(relation),
+        "head_bytes": structure.head_of(relation) * DTYPE_BYTES[structure.graph.values[name].dtype],
         "by_tiles": structure.by_tiles(relation.source),
         "in_place": structure.in_place(relation),
         "pooled": structure.pooled(relation),

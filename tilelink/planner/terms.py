@@ -99,7 +99,7 @@ def account(draft: Draft, topology: Topology) -> Account:
     end = model.spans[-1].end if model.spans else 0.0
     ledger.until(model.transfers.end, end)
     ended_at = max(model.now, model.transfers.end)
-    ledger.spend(Part.BESIDE, "tiles slowed by copies of copy engines", model.drag)
+    ledger.spend(Part.BESIDE, "tiles slowed by copies beside them", model.drag)
     ledger.spend(Part.CLOCKS, "higher clocks while tensor cores rest", -model.saved_us(ended_at))
     return Account(total, tuple(ledger.critical()), tuple(ledger.hidden()))
 

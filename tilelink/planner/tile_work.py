@@ -86,7 +86,7 @@ class Programs:
 
 
 def programs_of(kernel: Kernel) -> Programs:
-    return Programs(kernel.warps, kernel.stages, kernel.per_sm, bool(kernel.comm))
+    return Programs(kernel.warps, kernel.stages, kernel.per_sm, bool(kernel.beside))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilelink.ir.enums import WARP, Protocol
-from tilelink.ir.nodes import TURN_SLICE_BYTES, TileShape
+from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES, TileShape
 from tilelink.ir.ops.attention import Attend
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import SMALLEST_DOT
@@ -130,7 +130,8 @@ def attention_bytes(tile: TileShape, dtype: str, *, by_pointer: bool) -> int:
     size = DTYPE_BYTES[dtype]
     queries, stage, weights = (count * size for count in (tile.m * tile.n, 2 * tile.k * tile.n, tile.m * tile.k))
     if tile.warpgroups > 1:  # results leave from there, too
-        return 2 * queries + tile.stages * stage + _ALIGNED_BARRIERS
+        moved = 2 * PIECE_ROWS * tile.n * size  # keys and values that warps beside them push
+        return 2 * queries + tile.stages * stage + moved + _ALIGNED_BARRIERS
     if by_pointer:
         return int((queries + weights + 2 * tile.stages * stage) * _POINTERS_MORE)
     return queries + weights + (tile.stages + 2) * stage

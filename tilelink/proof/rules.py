@@ -20,7 +20,18 @@ from tilelink.schedule.index import Index, Number, rank, tables_in
 from tilelink.schedule.memory import Access, Buffer, Memory, Region
 from tilelink.schedule.merging import merge_of
 from tilelink.schedule.printing import in_a_line
-from tilelink.schedule.roles import CopyEngine, Launch, Phase, PingPong, Prefetch, Role, Schedule, Sms, Who
+from tilelink.schedule.roles import (
+    Cooperative,
+    CopyEngine,
+    Launch,
+    Phase,
+    PingPong,
+    Prefetch,
+    Role,
+    Schedule,
+    Sms,
+    Who,
+)
 from tilelink.schedule.steps import Call, Compute, For, Load, Step, Wait
 from tilelink.schedule.walk import all_steps, indices, notifies, phases, read, steps_in, synchronises, written
 
@@ -51,7 +62,7 @@ def _residency(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
     by_data = frozenset(one.name for one in schedule.buffers if one.protocol is not Protocol.SIMPLE)
     for number, launch in enumerate(schedule.launches):
         engines = [role.engine for role in launch.roles if isinstance(role.engine, Sms)]
-        taken = sum(role.programs for role in launch.roles if isinstance(role.engine, Sms))
+        taken = sum(role.programs for role in launch.roles if isinstance(role.engine, Sms) and not role.engine.inside)
         sms = -(-taken // max([engine.per_sm for engine in engines], default=1))
         waits = any(synchronises(phase.body, by_data) for role in launch.roles for phase in role.phases)
         if engines and (waits or spinning) and sms + spinning > machine.num_sms:
@@ -210,10 +221,28 @@ def _ping_pong(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
         if isinstance(phase.pipelining, PingPong):
             for fact in _why_no_groups(schedule, machine, launch, role, phase):
                 yield Broken(f"role {role.name}", f"its groups of warps cannot take turns: {fact}")
-        else:
+        elif not isinstance(role.engine, Sms) or not role.engine.inside:
             for step in steps_in(phase.body):
                 if any(region.access is Access.PACED for region in written(step)):
                     fact = "tiles leave a few rows at a time, while another group multiplies, and there is one group"
+                    yield Broken(f"role {role.name}, {in_a_line(step)}", fact)
+
+
+def _inside(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
+    buffers = {buffer.name: buffer for buffer in schedule.buffers}
+    for launch, role, phase in phases(schedule):
+        if not isinstance(role.engine, Sms) or not role.engine.inside:
+            continue
+        last = launch.roles[-1]
+        groups = any(isinstance(one.pipelining, Cooperative) for one in last.phases)
+        if not groups or last.programs != role.programs:
+            yield Broken(
+                f"role {role.name}", f"it is a warp of programs of {last.name}, which has others, or no groups"
+            )
+        for step in steps_in(phase.body):
+            for region in written(step):
+                paced = region.access is Access.PACED
+                if fact := _why_not_paced(region, buffers[region.buffer]) if paced else "it stores by pointers":
                     yield Broken(f"role {role.name}, {in_a_line(step)}", fact)
 
 
@@ -265,4 +294,5 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(BugClass.COMPILED_ORDER, "the compiler would load later tiles before their wait", _one_step),
     Rule(BugClass.WRONG_PLACE, "lowering counts on this", _ping_pong),
+    Rule(BugClass.WRONG_PLACE, "a warp beside groups pushes rows through shared memory", _inside),
 )

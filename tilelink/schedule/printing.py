@@ -102,6 +102,9 @@ def _launch(launch: Launch) -> Iterator[str]:
 
 def _engine(engine: Engine) -> str:
     match engine:
+        case Sms(programs, warps, inside=True, pace=pace):
+            paced = f", a piece every {pace} clocks" if pace else ""
+            return f"{'a warp' if warps == 1 else f'{warps} warps'} of each of the {programs} programs below{paced}"
         case Sms(programs, warps, stages, per_sm, dies):
             shared = f", {per_sm} on an SM" if per_sm > 1 else ""
             shared += f", numbered through {dies} dies" if dies > 1 else ""
@@ -180,7 +183,8 @@ def in_a_line(step: Step) -> str:
             return f"store {value}{rows} -> {region_text(region)}{_ACCESS[region.access]}"
         case Move(source, target, notify):
             then = f", then {in_a_line(notify)}" if notify else ""
-            return f"move {', '.join(map(region_text, source))} -> {', '.join(map(region_text, target))}{then}"
+            by = _ACCESS[target[0].access] if target else ""
+            return f"move {', '.join(map(region_text, source))} -> {', '.join(map(region_text, target))}{by}{then}"
         case Compute(results, op, operands, shape):
             arguments = [str(one) for one in operands] + [spelled(one) for one in shape]
             return f"{', '.join(results)} = {op}({', '.join(arguments)})"

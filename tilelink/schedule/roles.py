@@ -76,13 +76,17 @@ class Phase:
 @dataclass(frozen=True, slots=True)
 class Sms:
     """`programs` of a kernel, `per_sm` on an SM. Of `dies` that the hardware deals programs to in turn, each has programs whose
-    numbers follow each other, so that neighbours share an L2."""
+    numbers follow each other, so that neighbours share an L2. `inside`: they are no programs of their own but `warps` of the
+    programs of the last role of the launch, which are as many, beside its groups of warps. Their pieces of rows leave at least
+    `pace` clocks one behind the other."""
 
     programs: Number
     warps: int = 4
     stages: int = 2
     per_sm: int = 1
     dies: int = 1
+    inside: bool = False
+    pace: Number = 0
 
 
 @dataclass(frozen=True, slots=True)
