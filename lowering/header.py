@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 
 from lowering.dialect import Dialect
 from lowering.names import class_name
@@ -12,6 +10,7 @@ from lowering.source import Source
 from tilelink.elaborate.review import design_review
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
+from tilelink.version import own_version
 
 _MADE = {
     "SymmetricMemoryFabric": ("SymmetricMemoryFabric()", "under torchrun, after init_process_group"),
@@ -27,7 +26,7 @@ def print_header(out: Source, schedule: Schedule, spelling: Dialect, kernels: bo
     _docstring(out, schedule, spelling)
     out.line()
     compiler = f" for {spelling.compiler}" if kernels else ""
-    out.comment(f"Emitted by tilelink {tilelink_version()}{compiler}, schedule {schedule.hash}:")
+    out.comment(f"Emitted by tilelink {own_version()}{compiler}, schedule {schedule.hash}:")
     out.line("#")
     for line in command(schedule, spelling.target):
         out.comment(f"  {line}")
@@ -86,11 +85,3 @@ def _dtype(spec: BoundSpec) -> str:
     found = list(dict.fromkeys(value.dtype for value in spec.inputs))
     named = "\n".join(spec.source)
     return next((dtype for dtype in found if f'"{dtype}"' not in named), found[0])
-
-
-@cache
-def tilelink_version() -> str:
-    try:
-        return version("tilelink")
-    except PackageNotFoundError:
-        return "of a checkout"

@@ -10,13 +10,14 @@ A command is a function of a module of its own, which is imported when the comma
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from tilelink.late_command import Late, LateCommand
 from tilelink.usage import plain
+from tilelink.version import versions
 from topologies.errors import UserError
 
 COMMANDS = (
@@ -97,8 +98,21 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    """Prints versions of what makes a schedule and its kernels, and ends."""
+    if not wanted:
+        return
+    typer.echo("\n".join(versions()))
+    raise typer.Exit
+
+
 @app.callback()
-def tilelink() -> None:
+def tilelink(
+    *,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print versions and exit.")
+    ] = False,
+) -> None:
     """Declare the tile graph, get the overlap schedule."""
 
 

@@ -67,7 +67,7 @@ class Moves(GluonPrograms):
         (source,), (target,) = step.source, step.target
         if source.access is not Access.DESCRIPTOR or target.access is not Access.PACED:
             self.not_printed("a move of a warp by pointers", step, "Access.DESCRIPTOR to Access.PACED")
-        value = f"{source.buffer}_moved"
+        value = f"{source.buffer}_piece"
         piece, there = _piece(source), _piece(target)
         name, row, col = self.described(value, piece, Move((piece,), (there,)))
         described = self.descriptors[name]
@@ -79,7 +79,9 @@ class Moves(GluonPrograms):
         self.staging = source.buffer, described.block, described.layout
         first = target.start[-2] if part else self.row(target)
         where = [name, self.spell(row), self.spell(col), peers, self.spell(target.at), self.spell(first)]
-        where += [self.spell(target.start[-1]), "pieces", _FLAG, _NUMBER, f"ROWS={self.spell(source.extent[-2])}"]
+        rows, few = self.spell(source.extent[-2]), described.block[0]
+        self.spell.constants.require(f"{rows} % {few} == 0", f"whole pieces of {self.name}")
+        where += [self.spell(target.start[-1]), "pieces", _FLAG, _NUMBER, f"ROWS={rows}"]
         engine = self.role.engine
         assert isinstance(engine, Sms) and isinstance(engine.pace, int), "warps of programs on SMs"
         what = f"clocks from one piece of {self.name} to the next, so that links are not full"

@@ -30,7 +30,7 @@ _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of
 _OF_TOKENS = ("dl", "token_of_wait")
 OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of the one that this call has
 _OF_BUFFERS = ("peers", "desc", "moved", "remote", "awaited", "desc_awaited")  # what printed code calls beside a buffer
-_OF_TURNS = ("there", "ring", "pieces", "piece_loaded", "moves")  # the same where groups of warps take turns
+_OF_TURNS = ("there", "ring", "piece", "pieces", "piece_loaded", "moves")  # the same where groups of warps take turns
 
 
 _RESERVED = frozenset({*PARAMETERS, *_PYTHON, *_OF_TILES, *_OF_TOKENS, MAIN, "end_of_call", *keyword.kwlist})

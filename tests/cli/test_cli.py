@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
+import subprocess
 import sys
+from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +36,26 @@ def test_topo_list_names_every_descriptor(invoke: Invoke) -> None:
     assert result.exit_code == 0
     listed = [line.split()[0] for line in result.stdout.splitlines()]
     assert listed == list(topologies.names())
+
+
+def test_versions(invoke: Invoke) -> None:
+    result = invoke("--version")
+    assert result.exit_code == 0
+    found = dict(line.split() for line in result.stdout.splitlines())
+    assert found == {
+        "tilelink": version("tilelink-overlap"),
+        "torch": version("torch"),
+        "triton": version("triton"),
+        "Python": platform.python_version(),
+    }
+
+
+def test_the_package_is_a_command(tmp_path: Path) -> None:
+    """Where the console script is not on the path; as quick as `--help`, since nothing is planned."""
+    for option, says in (("--version", "Python"), ("--help", "verify")):
+        command = [sys.executable, "-m", "tilelink", option]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+        assert says in done.stdout
 
 
 def test_topo_show(invoke: Invoke) -> None:
@@ -151,6 +174,7 @@ class TestEmit:
         result = invoke(*self.EMIT, "--target", "triton")
         assert result.exit_code == 0
         assert result.stdout.startswith(EMITTED)
+        assert f"# Emitted by tilelink {version('tilelink-overlap')} for Triton" in result.stdout
 
     def test_to_a_file(self, invoke: Invoke, spec_path: Path) -> None:
         result = invoke(*self.EMIT, "-o", "ag_gemm.py")
