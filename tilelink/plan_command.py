@@ -10,6 +10,9 @@ import typer
 import lowering
 from tilelink.command_arguments import Dtype, Pins, Ranks, Sizes, Spec, Target, TopologyName, planned
 from tilelink.elaborate.review import design_review
+from tilelink.plan import Plan
+from tilelink.proof.verify import verify
+from tilelink.run_errors import NoStoredSchedule, StoredScheduleRefuted
 from tilelink.runtime.machine import PLANNED_FOR
 from tilelink.terminal import working, write_file
 
@@ -29,8 +32,23 @@ def plan(
     typer.echo(schedule.to_json() if json else design_review(schedule, legend))
 
 
+def stored(path: Path) -> Plan:
+    """The schedule of a file, which is proved again. Raises NoStoredSchedule, NotASchedule, StoredScheduleRefuted."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoStoredSchedule(path=path, reason=f"{type(error).__name__}: {error}") from error
+    schedule = Plan.from_json(text)
+    proof = verify(schedule)
+    if not proof.proved:
+        raise StoredScheduleRefuted(path=path, shown="\n".join(proof.lines()), findings=proof.findings)
+    return schedule
+
+
 def emit(
-    spec: Spec,
+    spec: Annotated[
+        str | None, typer.Argument(metavar="SPEC", help="The overlap function, as path.py:function.")
+    ] = None,
     sizes: Sizes = None,
     topology: TopologyName = PLANNED_FOR,
     ranks: Ranks = None,
@@ -38,9 +56,21 @@ def emit(
     pin: Pins = None,
     target: Target = "triton",
     output: Annotated[Path | None, typer.Option("-o", metavar="FILE", help="Write here, not on stdout.")] = None,
+    of: Annotated[
+        Path | None, typer.Option("--schedule", metavar="FILE", help="Of what `plan --json` wrote, instead of SPEC.")
+    ] = None,
 ) -> None:
     """Print the source, or write it to a file."""
-    _, _, schedule = planned(spec, sizes, topology, ranks, dtype, pin)
+    if (spec is None) == (of is None):
+        raise typer.BadParameter("give SPEC with its SIZES, or --schedule FILE: one of both")
+    if of is not None and (sizes or ranks or pin or topology != PLANNED_FOR or dtype != "bf16"):
+        raise typer.BadParameter("the schedule of a file has its sizes, ranks and choices: give no others")
+    if of is not None:
+        with working("proving"):
+            schedule = stored(of)
+    else:
+        assert spec is not None, "one of both is given"
+        _, _, schedule = planned(spec, sizes, topology, ranks, dtype, pin)
     with working("emitting"):
         source = lowering.emit(schedule, target)
     caveat = lowering.caveat(schedule, target)

@@ -108,6 +108,23 @@ class ScheduleRefuted(TileLinkError):
     )
 
 
+class StoredScheduleRefuted(TileLinkError):
+    """Facts: `path`, `shown`, and `findings` (tilelink.proof.findings.Finding)."""
+
+    template = (
+        "{path}: the proof refutes this schedule, so no source is given out:\n{shown}\n"
+        "Legal: a file that `tilelink plan --json` wrote and that nobody has changed."
+    )
+
+
+class NoStoredSchedule(TileLinkError):
+    """Facts: `path`, `reason`."""
+
+    template = (
+        "{path} cannot be read: {reason}.\nLegal: a file that `tilelink plan --json` or `schedule.to_json()` wrote."
+    )
+
+
 class NotAnOperatorFile(TileLinkError):
     """Facts: `path`, `reason`."""
 

@@ -1,8 +1,9 @@
-"""Roles inside of programs with groups of warps, in Gluon: a warp more of each program moves rows from shared memory to peers.
+"""Roles inside of programs with groups of warps, in Gluon: one more warp of each program moves rows to peers, through shared
+memory.
 
     keys_send on a warp of each of the 132 programs below:
-      move k[piece * 32 : +32, ...] -> keys[...]@peer by descriptor, paced    load a piece, store it at the peer, and so on
-      last of 64: notify ...                                                  behind a flush
+      move k[...] -> keys[...]@peer by descriptor, paced    load a piece of some rows, store it at the peer, and so on
+      notify keys_arrived[...]@peer += 1                    behind a flush
 
 `lowering/device/moves.py` has what the warp does.
 """
@@ -26,17 +27,13 @@ _FLAG = "piece_loaded"
 
 
 class Moves(GluonPrograms):
-    """The warp of a role. `staging`: the buffer whose pieces it moves, and their sides."""
+    """The warp of a role. `staging`: the buffer whose pieces it moves, the sides of a piece, and how it lies in shared memory."""
 
     def __init__(self, outer: GluonPrograms, role: Role) -> None:
         super().__init__(outer.frame, type(outer.out)(), Scope(outer.frame.schedule, role.name, role.programs))
         self.blocks |= outer.blocks
         self.role, self.name = role, role.name.removesuffix("_send")
-        self.staging: tuple[str, tuple[str, ...], str] = (
-            "",
-            (),
-            "",
-        )  # a buffer, the sides of a piece, and their layout
+        self.staging: tuple[str, tuple[str, ...], str] = ("", (), "")
 
     def print(self, outer: GluonPrograms) -> tuple[str, list[str]]:
         """Allocates what the warp needs in the kernel; its function and the arguments of that."""

@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
@@ -175,6 +176,44 @@ class TestEmit:
         assert result.exit_code == 0
         assert result.stdout.startswith(EMITTED)
         assert f"# Emitted by tilelink {version('tilelink-overlap')} for Triton" in result.stdout
+
+    def test_a_stored_schedule(self, invoke: Invoke, spec_path: Path) -> None:
+        planned = invoke("plan", *self.EMIT[1:], "--json")
+        Path("stored.json").write_text(planned.stdout)
+        result = invoke("emit", "--schedule", "stored.json")
+        assert result.exit_code == 0
+        assert result.stdout == invoke(*self.EMIT).stdout
+
+    @pytest.mark.parametrize(
+        ("arguments", "text", "says"),
+        [
+            ((), "", "one of both"),
+            (("layers.py:ag_gemm", "--schedule", "stored.json"), "{}", "one of both"),
+            (("--schedule", "stored.json", "--ranks", "4"), "{}", "has its sizes"),
+            (("--schedule", "stored.json", "--dtype", "fp16"), "{}", "has its sizes"),
+            (("--schedule", "stored.json"), "{}", "no schedule of this version"),
+            (("--schedule", "stored.json"), "[1", "no schedule of this version"),
+            (("--schedule", "missing.json"), "", "FileNotFoundError"),
+        ],
+    )
+    def test_what_is_no_stored_schedule(
+        self, arguments: tuple[str, ...], text: str, says: str, invoke: Invoke, spec_path: Path
+    ) -> None:
+        Path("stored.json").write_text(text)
+        result = invoke("emit", *arguments)
+        assert result.exit_code == 2
+        assert says in " ".join(result.stderr.split())
+        assert not result.stdout
+
+    def test_a_stored_schedule_that_is_changed_is_refuted(self, invoke: Invoke, spec_path: Path) -> None:
+        planned = invoke("plan", *PLAN[1:], "--pin", "mover=CopyEngine()", "--pin", "chunks=2", "--json")
+        schedule = Schedule.from_json(planned.stdout)
+        exchanges = tuple(replace(one, reach=1) for one in schedule.exchanges)
+        Path("stored.json").write_text(replace(schedule, exchanges=exchanges).to_json())
+        result = invoke("emit", "--schedule", "stored.json")
+        assert result.exit_code == 2
+        assert "StoredScheduleRefuted: stored.json" in result.stderr
+        assert not result.stdout
 
     def test_to_a_file(self, invoke: Invoke, spec_path: Path) -> None:
         result = invoke(*self.EMIT, "-o", "ag_gemm.py")
