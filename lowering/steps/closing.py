@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilelink.schedule.index import Number, evaluate, rank
-from tilelink.schedule.roles import CopyEngine, Host, Launch, Phase, Role, Sms, Who
+from tilelink.schedule.roles import CopyEngine, Host, Launch, Phase, Role, Who
 from tilelink.schedule.steps import For, Notify, Step, Wait
 
 MAIN = "main"
@@ -15,11 +15,6 @@ Word = tuple[str, tuple[int, ...]]  # a signal, and the place in it
 def by_host(role: Role) -> bool:
     """Whether host code issues the steps of a role, on a stream."""
     return isinstance(role.engine, CopyEngine | Host)
-
-
-def is_inside(role: Role) -> bool:
-    """Whether the programs of a role are warps of those of another one."""
-    return isinstance(role.engine, Sms) and role.engine.inside
 
 
 def last_phases(launch: Launch) -> Iterator[tuple[Role, Phase]]:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lowering.steps.choices import Choice
-from lowering.steps.closing import is_inside
 from lowering.steps.dtypes import element
 from lowering.steps.errors import NotOneByOne, NotPrinted
 from lowering.steps.gluon_product import GROUP_WARPS, Product, check_tile, loads_of, product_of
@@ -80,7 +79,7 @@ def one_by_one(schedule: Schedule) -> Schedule:
         return (step,)
 
     def plain(role: Role, phase: Phase) -> Phase:
-        if not isinstance(phase.pipelining, GROUPED) and not is_inside(role):
+        if not isinstance(phase.pipelining, GROUPED) and not role.inside:
             return phase
         return replace(phase, body=mapped(phase.body, at_once), pipelining=Plain())
 
@@ -91,10 +90,10 @@ def one_by_one(schedule: Schedule) -> Schedule:
 def _before_tiles(launch: Launch) -> Launch:
     """`launch`, in which the last role begins with what roles inside of its programs do, each part once."""
     *others, last = launch.roles
-    inside = [phase for role in others if is_inside(role) for phase in role.phases]
+    inside = [phase for role in others if role.inside for phase in role.phases]
     if not inside:
         return launch
-    roles = (role for role in others if not is_inside(role))
+    roles = (role for role in others if not role.inside)
     return replace(launch, roles=(*roles, replace(last, phases=(*dict.fromkeys(inside), *last.phases))))
 
 

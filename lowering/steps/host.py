@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from lowering.dialect import Reach
 from lowering.names import class_name
 from lowering.source import Source
-from lowering.steps.closing import MAIN, is_inside
+from lowering.steps.closing import MAIN
 from lowering.steps.descriptors import Described, layout_attribute
 from lowering.steps.dtypes import element, stored
 from lowering.steps.frame import Frame
@@ -141,7 +141,7 @@ class HostClass:
         """SMs for the largest launch of each stream, and one for each stream that a program holds up."""
         most: dict[str, dict[str, int]] = {}
         for launch, roles in zip(self.schedule.launches, self.host_roles, strict=True):
-            outer = [role for role in launch.roles if not is_inside(role)]
+            outer = [role for role in launch.roles if not role.inside]
             programs = [(role.programs, role.engine.per_sm if isinstance(role.engine, Sms) else 1) for role in outer]
             alone = [one for one, role in zip(programs, outer, strict=True) if isinstance(role.engine, Sms)]
             counts = [-(-many // per_sm) for many, per_sm in (alone if roles else programs)]

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from lowering.dialect import Reach
 from lowering.source import Source
-from lowering.steps.closing import by_host, is_inside, last_phases
+from lowering.steps.closing import by_host, last_phases
 from lowering.steps.constants import Group
 from lowering.steps.descriptors import Described
 from lowering.steps.distributed import DistributedPrograms
@@ -62,7 +62,7 @@ def _plain(frame: Frame, out: Source, scope: Scope) -> Programs:
 def print_kernel(frame: Frame, launch: Launch) -> Kernel:
     """The kernel of the roles of `launch` that run on SMs; each role is a function where there are several."""
     roles = own_programs(launch)
-    inside = tuple(filter(is_inside, launch.roles))
+    inside = tuple(role for role in launch.roles if role.inside)
     check_alone(roles)
     name, out, functions = kernel_name(launch), Source(), Source()
     needs: dict[str, str] = {"program": ""}
@@ -127,7 +127,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
 
 def own_programs(launch: Launch) -> list[Role]:
     """Roles of a launch on SMs that are no warps of programs of others."""
-    return [one for one in launch.roles if not by_host(one) and not is_inside(one)]
+    return [one for one in launch.roles if not by_host(one) and not one.inside]
 
 
 def _shared(roles: list[Role]) -> list[Phase]:

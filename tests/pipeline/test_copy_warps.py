@@ -156,7 +156,7 @@ BUGS: dict[str, Change] = {
     "nobody waits for the last call": edit(
         Role,
         lambda one: replace(one, phases=one.phases[1:]),
-        lambda one: isinstance(one.engine, Sms) and one.engine.inside,
+        lambda one: one.inside,
     ),
     "a peer left out": edit(
         Phase,
@@ -184,13 +184,9 @@ def test_a_causal_mask_that_sends_too_little_is_found() -> None:
     assert refuted(schedule, nearer)
 
 
-def inside(role: Role) -> bool:
-    return isinstance(role.engine, Sms) and role.engine.inside
-
-
 RULES: dict[str, tuple[Callable[[Steps], Steps], str]] = {
     "programs of another number": (
-        edit(Role, lambda one: replace(one, engine=replace(one.engine, programs=2)), inside),
+        edit(Role, lambda one: replace(one, engine=replace(one.engine, programs=2)), lambda one: one.inside),
         "which has others, or no groups",
     ),
     "by pointers": (

@@ -62,7 +62,7 @@ def _residency(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
     by_data = frozenset(one.name for one in schedule.buffers if one.protocol is not Protocol.SIMPLE)
     for number, launch in enumerate(schedule.launches):
         engines = [role.engine for role in launch.roles if isinstance(role.engine, Sms)]
-        taken = sum(role.programs for role in launch.roles if isinstance(role.engine, Sms) and not role.engine.inside)
+        taken = sum(role.programs for role in launch.roles if isinstance(role.engine, Sms) and not role.inside)
         sms = -(-taken // max([engine.per_sm for engine in engines], default=1))
         waits = any(synchronises(phase.body, by_data) for role in launch.roles for phase in role.phases)
         if engines and (waits or spinning) and sms + spinning > machine.num_sms:
@@ -221,7 +221,7 @@ def _ping_pong(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
         if isinstance(phase.pipelining, PingPong):
             for fact in _why_no_groups(schedule, machine, launch, role, phase):
                 yield Broken(f"role {role.name}", f"its groups of warps cannot take turns: {fact}")
-        elif not isinstance(role.engine, Sms) or not role.engine.inside:
+        elif not role.inside:
             for step in steps_in(phase.body):
                 if any(region.access is Access.PACED for region in written(step)):
                     fact = "tiles leave a few rows at a time, while another group multiplies, and there is one group"
@@ -231,7 +231,7 @@ def _ping_pong(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
 def _inside(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
     buffers = {buffer.name: buffer for buffer in schedule.buffers}
     for launch, role, phase in phases(schedule):
-        if not isinstance(role.engine, Sms) or not role.engine.inside:
+        if not role.inside:
             continue
         last = launch.roles[-1]
         groups = any(isinstance(one.pipelining, Cooperative) for one in last.phases)

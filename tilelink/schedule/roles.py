@@ -120,6 +120,11 @@ class Role:
     phases: tuple[Phase, ...]
 
     @property
+    def inside(self) -> bool:
+        """Whether its programs are warps of those of another role."""
+        return isinstance(self.engine, Sms) and self.engine.inside
+
+    @property
     def programs(self) -> int:
         """How many programs share the positions: a number, once names of dims have been replaced."""
         found = self.engine.programs
