@@ -17,13 +17,8 @@ from tilelink.schedule.roles import GROUPED, Launch, Phase, Role, Schedule
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step
 from tilelink.schedule.walk import indices, phases
 
-OF_GLUON = (
-    "gluon_signals",
-    "turns",
-    "pieces",
-    "folds",
-    "moves",
-)  # instead of those of Triton, where names are the same
+# instead of those of Triton, where names are the same
+OF_GLUON = ("gluon_signals", "turns", "pieces", "folds", "moves")
 PARAMETERS = ("epoch", "calls", "counts", "signals", "signal_peers", "stream_values", "rank", "call", "program")
 _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "last", "enqueue", "opaque", "check_input")
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")

@@ -229,9 +229,8 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
     """Programs that move beside programs that compute; what they carry out for the call comes before and behind."""
     first: list[Phase] = []
     last: list[Phase] = []
-    awaits: tuple[
-        Phase, ...
-    ] = ()  # by those alone who move, where they are warps of programs that touch nothing of peers
+    # where warps move, they alone wait for peers: tiles that they are beside store nothing that is sent
+    awaits: tuple[Phase, ...] = ()
     for carried in planned.within(kernel):
         match carried:
             case AwaitPeers():

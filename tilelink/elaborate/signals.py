@@ -64,14 +64,14 @@ def summed(loop: str) -> SignalName:
 def awaited(planned: Planned, exchange: Exchange) -> tuple[SignalName, Number]:
     """(word, value) that a reader of a chunk waits for: whoever brings it sets the number of the call, or each of several adds
     one."""
-    if exchange.mover.issuer is Issuer.WARPS:
-        return arrived(exchange.name), call * _moves(planned, exchange)
-    if exchange.transfer is Transfer.PUSH:
-        return arrived(exchange.name), call
     match exchange.mover.issuer:
+        case Issuer.WARPS:
+            return arrived(exchange.name), call * _moves(planned, exchange)
+        case _ if exchange.transfer is Transfer.PUSH:
+            return arrived(exchange.name), call
         case Issuer.TILES:
             return ready(exchange.name), call
-        case Issuer.STREAMS | Issuer.WARPS:
+        case Issuer.STREAMS:
             return arrived(exchange.name), call
         case Issuer.PROGRAMS if exchange.sent is not None:  # the last one of them tells
             return arrived(exchange.name), call

@@ -15,7 +15,7 @@ from topologies.topology import Gpu, Topology
 
 FUSED_SHARE = 0.9  # of what copy loops on as many SMs reach: stores of tiles to peers; fitted to 2 x H200
 _BESIDE_SHARE = 0.7  # of what SMs copy alone, they copy beside a matmul; fitted to 2 and 4 x H200
-_WARPS_SHARE = 0.7  # of the same, beside tiles that multiply all the time; not fitted yet
+_WARPS_SHARE = 0.7  # of what all SMs copy alone, warps of theirs push beside tiles; not measured by itself
 _ENGINE_PULLS = 0.956  # pulls of a copy engine run at 372 / 389 of its pushes (4 x H200)
 _SHARE_START_US = 4.0  # programs that copy a chunk together: barrier, count, notify; fitted to 4 x H200
 COPY_START_US = 6.5  # copy, signal, and the gaps between them on the stream; fitted to 4 x H200

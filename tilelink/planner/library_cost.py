@@ -31,7 +31,7 @@ _PIECE_SHARE = 0.015  # a piece takes so much longer for each doubling of their 
 # it, without and with a merge
 _ATTENTION_SHARE, _MASKED_SHARE, _FAR_SHARE, _MANY_KEYS = 0.93, 0.78, 0.06, 8192
 _ATTENTION_US, _ATTENTION_ROWS, _BESIDE_WIDTH, _COPY, _MERGE = 2.0, 128, 96, 2, 5
-_PART_US = 8.0  # a part that comes: two waits, and three small operations on weights; of their number, not measured
+_PART_US = 8.0  # a part that comes: two waits, and a kernel that merges; of their number, not measured
 _PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill
 
 
