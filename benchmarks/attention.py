@@ -38,7 +38,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
 
-_ROUNDS, _CALLS, _LATE_CALLS, _MOST_CYCLES = 5, 12, 120, 400_000
+_ROUNDS, _CALLS, _MOST_CYCLES = 5, 12, 400_000
 _HEADS = ((32, 32), (64, 8))
 FORMS = {
     "parts": {"compute": "library", "mover": "CopyEngine()"},
@@ -120,12 +120,12 @@ def inputs(row: Row, seed: int) -> tuple[torch.Tensor, ...]:
     return tuple(torch.randn(one, generator=generator, device="cuda").bfloat16() for one in shapes)
 
 
-def changed_late(op: Callable[..., torch.Tensor], row: Row, seed: int) -> int:
+def changed_late(op: Callable[..., torch.Tensor], row: Row, seed: int, calls: int) -> int:
     """Elements that are another bit pattern when ranks are late, over many calls."""
     rng, rank, ranks = random.Random(seed), dist.get_rank(), dist.get_world_size()
     sets = [inputs(row, seed + number) for number in range(3)]
     wanted, changed = [op(*one).clone() for one in sets], torch.zeros((), dtype=torch.int64, device="cuda")
-    for call in range(_LATE_CALLS):
+    for call in range(calls):
         late, cycles = rng.randrange(2 * ranks), rng.randrange(1, _MOST_CYCLES)
         if late == rank:
             torch.cuda._sleep(cycles)
@@ -134,7 +134,9 @@ def changed_late(op: Callable[..., torch.Tensor], row: Row, seed: int) -> int:
     return int(changed.item())
 
 
-def checked(row: Row, seed: int, pins: dict[str, str]) -> tuple[Schedule, Callable[..., torch.Tensor], dict[str, Any]]:
+def checked(
+    row: Row, seed: int, late_calls: int, pins: dict[str, str]
+) -> tuple[Schedule, Callable[..., torch.Tensor], dict[str, Any]]:
     """A plan, its operator, and what is wrong with it."""
     topology = topologies.load(topology_of_gpus(), dist.get_world_size())
     how = How(causal=row.causal, zigzag=row.zigzag, window=row.window)
@@ -145,12 +147,12 @@ def checked(row: Row, seed: int, pins: dict[str, str]) -> tuple[Schedule, Callab
     worst = torch.tensor([sum(one["wrong"] for one in facts), max(one["error"] for one in facts)], device="cuda")
     dist.all_reduce(worst, op=dist.ReduceOp.MAX)
     found = {"predicted_us": schedule.predicted_us, "wrong": int(worst[0].item()), "error": round(worst[1].item(), 3)}
-    return schedule, op, found | {"changed_late": changed_late(op, row, seed)}
+    return schedule, op, found | {"changed_late": changed_late(op, row, seed, late_calls)}
 
 
-def measured(row: Row, seed: int, forms: list[str]) -> dict[str, Any]:
+def measured(row: Row, seed: int, late_calls: int, forms: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = asdict(row)
-    schedule, op, facts = checked(row, seed, {})
+    schedule, op, facts = checked(row, seed, late_calls, {})
     found |= facts
     given = inputs(row, seed)
     found["ours_us"] = slowest_us(lambda: op(*given))
@@ -160,7 +162,7 @@ def measured(row: Row, seed: int, forms: list[str]) -> dict[str, Any]:
     for form in forms if not (row.zigzag or row.window) else ():
         if form == "whole" and row.sequences > 1:  # tokens of a sequence do not lie one behind the other
             continue
-        _, other, facts = checked(row, seed, FORMS[form])
+        _, other, facts = checked(row, seed, late_calls, FORMS[form])
         found |= {f"{form}_{name}": value for name, value in facts.items()}
         found[f"{form}_us"] = slowest_us(partial(other, *given))
     if row.sequences == 1 and not row.window:
@@ -183,6 +185,7 @@ def main() -> None:
     parser.add_argument("--only-drawn", action="store_true")
     parser.add_argument("--tokens", type=int, nargs="*", help="rows with so many tokens, besides drawn ones")
     parser.add_argument("--forms", nargs="*", default=[], choices=FORMS, help="of the library, besides")
+    parser.add_argument("--late-calls", type=int, default=120, help="of each row, with ranks that are late in turn")
     parser.add_argument("--seconds", type=float, default=500.0, help="no row begins later")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
@@ -202,7 +205,7 @@ def main() -> None:
         dist.broadcast(late, 0)
         if late.item():
             break
-        found = measured(row, arguments.seed, arguments.forms)
+        found = measured(row, arguments.seed, arguments.late_calls, arguments.forms)
         lines.append(found)
         if rank == 0:
             print(json.dumps(found), flush=True)

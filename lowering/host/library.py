@@ -111,4 +111,5 @@ def merge_rows(
     top = tl.maximum(one, other)
     a, c = tl.exp(one - top), tl.exp(other - top)
     tl.store(here, ((x * a + y * c) / (a + c)).to(mean.dtype.element_ty), mask=row < num_rows)
+    tl.debug_barrier()  # each warp loads the logarithms of all rows, and one of them stores the new ones
     tl.store(log, top + tl.log(a + c), mask=row < num_rows)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 from triton.runtime.interpreter import InterpretedFunction
 
 import lowering
@@ -198,6 +203,19 @@ def test_a_merge_rounds_once_whatever_the_weights_are(ahead: float, monkeypatch:
     step = torch.finfo(torch.float16).eps / 2 * exact.abs() + 1e-5
     assert ((mean.double() - exact).abs() <= step).all()
     assert (weight.double() - logs).abs().max() < 1e-5
+
+
+def test_compiled_warps_have_loaded_all_logarithms_before_one_stores_new_ones() -> None:
+    """Each warp loads the logarithms of all rows: what is stored in place must not be seen by one that is late."""
+    names = [f"{one}_{dim}" for one in ("mean", "weight", "more", "others") for dim in "bhs"]
+    pointers = {"mean": "*bf16", "weight": "*fp32", "more": "*bf16", "others": "*fp32"}
+    signature = pointers | dict.fromkeys([*names, "heads", "num_rows"], "i32")
+    signature |= dict.fromkeys(["WIDTH", "ROWS"], "constexpr")
+    source: Any = ASTSource(merge_rows, signature, {"WIDTH": 128, "ROWS": 16})
+    text = str(triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"])
+    kinds = re.findall(r"ld\.global|st\.global\.b32|bar\.sync", text)
+    behind = len(kinds) - kinds[::-1].index("bar.sync")
+    assert "ld.global" in kinds[:behind] and set(kinds[behind:]) == {"st.global.b32"}
 
 
 @pytest.mark.parametrize(
