@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import lowering
 import topologies
 from benchmarks.attention import slowest_us
+from tests.pipeline.layer_specs import by_heads
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
@@ -115,8 +115,7 @@ def changed_late(op: Callable[..., torch.Tensor], row: Row, seed: int, calls: in
 
 def measured(row: Row, seed: int, late_calls: int) -> dict[str, Any]:
     topology = topologies.load(topology_of_gpus(), dist.get_world_size())
-    layer = import_module("examples.15_attention_layer").attention_layer
-    schedule = layer.plan_for(topology, row.sizes, "bf16", {})
+    schedule = by_heads.plan_for(topology, row.sizes, "bf16", {})
     module = load_source(lowering.emit(schedule), "attention_layer")
     op = operator_class(module)(module.SymmetricMemoryFabric())
     facts = module.check_call(op, 0, seed)
