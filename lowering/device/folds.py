@@ -55,6 +55,20 @@ def load_tile(desc, row, col, ring, loaded, used, number):
 
 
 @gluon.jit
+def load_tile_of_part(desc, part, row, col, ring, loaded, used, number):
+    """Producer: load a tile of one part of a buffer into the next free place of a ring buffer, with zeros behind the last row of
+    the part; `number` tiles were loaded before."""
+    PLACES: gl.constexpr = ring.shape[0]
+    ROWS: gl.constexpr = ring.shape[1]
+    COLS: gl.constexpr = ring.shape[2]
+    place = number % PLACES
+    mbarrier.wait(used.index(place), (number // PLACES + 1) % 2)
+    mbarrier.expect(loaded.index(place), ring.numel // PLACES * ring.dtype.primitive_bitwidth // 8)
+    tile = ring.index(place).reshape((1, ROWS, COLS))
+    tma.async_copy_global_to_shared(desc, [part, row, col], loaded.index(place), tile)
+
+
+@gluon.jit
 def begin_scores(queries, keys, keys_loaded, number):
     """Consumer: issue the product of queries with a tile of keys."""
     PLACES: gl.constexpr = keys.shape[0]
@@ -68,9 +82,11 @@ def begin_scores(queries, keys, keys_loaded, number):
 
 
 @gluon.jit
-def exponents(scores, ahead, SCALE: gl.constexpr, CAP: gl.constexpr, MASKED: gl.constexpr, WINDOW: gl.constexpr):
+def exponents(
+    scores, ahead, SCALE: gl.constexpr, CAP: gl.constexpr, MASKED: gl.constexpr, WINDOW: gl.constexpr, many=None
+):
     """Scores as exponents of 2. If they are MASKED, the first query stands `ahead` tokens behind the first key, and sees keys up
-    to itself, of a WINDOW other than 0 at most."""
+    to itself, of a WINDOW other than 0 at most, and of the first `many` if that is given."""
     if CAP > 0:
         bent = scores * (SCALE / CAP)
         scores = (CAP - 2 * CAP / (gl.exp(2 * bent) + 1)) * 1.4426950408889634
@@ -86,6 +102,8 @@ def exponents(scores, ahead, SCALE: gl.constexpr, CAP: gl.constexpr, MASKED: gl.
         seen = behind >= 0
         if WINDOW > 0:
             seen = seen & (behind < WINDOW)
+        if many is not None:
+            seen = seen & (key < many)
         scores = gl.where(seen, scores, float("-inf"))
     return scores
 
@@ -100,7 +118,7 @@ def as_operand(weights, VALUES_DTYPE: gl.constexpr, WIDTH: gl.constexpr):
 @gluon.jit
 def first_keys(
     queries, queries_loaded, tile_number, keys, keys_loaded, keys_used, values, number, ahead,
-    SCALE: gl.constexpr, CAP: gl.constexpr, MASKED: gl.constexpr, WINDOW: gl.constexpr,
+    SCALE: gl.constexpr, CAP: gl.constexpr, MASKED: gl.constexpr, WINDOW: gl.constexpr, many=None,
 ):  # fmt: skip
     """Consumer: the state behind the first tile of keys: largest scores, sums of weights, sums of values, and the weights whose
     values come next."""
@@ -112,7 +130,7 @@ def first_keys(
     scores = begin_scores(queries, keys, keys_loaded, number)
     scores = warpgroup_mma_wait(0, deps=[scores])
     mbarrier.arrive(keys_used.index(number % PLACES))
-    scores = exponents(scores, ahead, SCALE, CAP, MASKED, WINDOW)
+    scores = exponents(scores, ahead, SCALE, CAP, MASKED, WINDOW, many)
     top = gl.maximum(gl.max(scores, axis=1), -1e30)
     weights = gl.exp2(scores - top[:, None])
     weight = gl.sum(weights, axis=1)
@@ -123,7 +141,7 @@ def first_keys(
 @gluon.jit
 def next_keys(
     top, weight, total, weights, queries, keys, keys_loaded, keys_used, values, values_loaded, values_used, number, ahead,
-    SCALE: gl.constexpr, CAP: gl.constexpr, MASKED: gl.constexpr, WINDOW: gl.constexpr,
+    SCALE: gl.constexpr, CAP: gl.constexpr, MASKED: gl.constexpr, WINDOW: gl.constexpr, many=None,
 ):  # fmt: skip
     """Consumer: the state behind one more tile of keys, and the values of the tile before."""
     PLACES: gl.constexpr = keys.shape[0]
@@ -135,7 +153,7 @@ def next_keys(
     total = warpgroup_mma(weights, values.index(before % PLACES), total, is_async=True)
     scores = warpgroup_mma_wait(1, deps=[scores])
     mbarrier.arrive(keys_used.index(number % PLACES))
-    scores = exponents(scores, ahead, SCALE, CAP, MASKED, WINDOW)
+    scores = exponents(scores, ahead, SCALE, CAP, MASKED, WINDOW, many)
     higher = gl.maximum(top, gl.max(scores, axis=1))
     fade = gl.exp2(top - higher)
     new = gl.exp2(scores - higher[:, None])
@@ -160,14 +178,15 @@ def last_values(total, weights, queries_used, values, values_loaded, values_used
 
 
 @gluon.jit
-def store_logs(top, weight, keys, logs, row, stride, NATURAL: gl.constexpr):
-    """Consumer: store the logarithms of the sums of weights of its rows, which begin `row` rows behind `logs`."""
+def store_logs(top, weight, keys, logs, row, stride, NATURAL: gl.constexpr, many=None):
+    """Consumer: store the logarithms of the sums of weights of its rows, which begin `row` rows behind `logs`; if
+    `many` is given, of so many rows of the tile."""
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, keys.shape[1], 16])
     log = top + gl.log2(weight)
     if NATURAL:
         log = log * 0.6931471805599453
     rows = row + gl.arange(0, top.shape[0], gl.SliceLayout(1, SCORES))
-    gl.store(logs + rows * stride, log)
+    gl.store(logs + rows * stride, log, mask=None if many is None else rows < many)
 
 
 @gluon.jit

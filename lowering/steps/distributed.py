@@ -94,7 +94,7 @@ def _lost_in_loops(phase: Phase) -> set[str]:
         for step in body:
             if isinstance(step, Wait):
                 waits.append((step, loops))
-            loads.extend((one.buffer, loops) for one in read(step) if one.access is Access.DESCRIPTOR)
+            loads.extend((one.buffer, loops) for one in read(step) if one.access is not Access.POINTER)
             for inner in bodies(step):
                 collect(inner, (*loops, step) if isinstance(step, For) else loops)
 

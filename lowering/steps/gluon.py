@@ -71,7 +71,7 @@ def one_by_one(schedule: Schedule) -> Schedule:
 
     def at_once(step: Step) -> tuple[Step, ...]:
         match step:
-            case Store(region=Region(access=Access.PACED)):
+            case Store(region=Region(access=Access.PACED)) | Load(region=Region(access=Access.PARTS)):
                 return (replace(step, region=replace(step.region, access=Access.POINTER)),)
             case Move(source, target):
                 ends = [tuple(replace(one, access=Access.POINTER) for one in some) for some in (source, target)]

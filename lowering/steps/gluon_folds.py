@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lowering.source import Chain
+from lowering.steps.descriptors import Described, shared_layout
 from lowering.steps.dtypes import element
 from lowering.steps.errors import NotPrinted
 from lowering.steps.gluon_moves import Moves
@@ -32,7 +33,7 @@ _REGISTERS = (240, 24)  # of a thread of the second consumer, and of the produce
 _RINGS = ("queries", "keys", "values")
 _LOADED = tuple(f"{ring}_{what}" for ring in _RINGS for what in ("loaded", "used"))
 _NUMBER = "tiles_of_keys"  # that a program has loaded, or taken, so far
-_AHEAD = 8  # operand of a masked step: where the first query stands
+_AHEAD, _MANY = 8, 9  # operands of a masked step: where the first query stands, how many keys there are
 
 
 class Fold:
@@ -40,7 +41,9 @@ class Fold:
 
     def __init__(self, role: Role, phase: Phase) -> None:
         self.role, self.title = role, phase.title or "tiles"
-        self.moved = dict[str, tuple[str, str]]()  # of each place in shared memory: a descriptor, and its buffer
+        self.moved = dict[
+            str, tuple[tuple[str, ...], str, str]
+        ]()  # in shared memory: sides of a tile, its layout, of a buffer
         folds = [step for step in steps_in(phase.body) if isinstance(step, Compute) and step.op in FOLDS]
         loads = {step.result: step for step in steps_in(phase.body) if isinstance(step, Load)}
         stores = [step for step in steps_in(phase.body) if isinstance(step, Store)]
@@ -53,7 +56,7 @@ class Fold:
         self.state = tuple(map(str, self.step.results))
         self.loads = tuple(loads[str(name)] for name in self.step.operands[3:6])
         regions = [*(load.region for load in loads.values()), self.store.region]
-        if any(region.access is not Access.DESCRIPTOR for region in regions):
+        if any(region.access not in (Access.DESCRIPTOR, Access.PARTS) for region in regions):
             raise self.refused("a cooperative phase with accesses by pointer")
         first = next((one for one in phase.body if isinstance(one, For) and _folds(one)), None)
         if first is None or not isinstance(first.count, int) or first.count < 1:
@@ -93,11 +96,11 @@ class Folds(GluonPrograms):
         loads = self._producer(role, phase, fold, name, rings)
         takes = self._consumers(role, phase, fold, name, rings)
         for ring, many in zip((*_RINGS, "leaving"), (str(GROUPS), places, places, str(GROUPS)), strict=True):
-            descriptor, buffer = fold.moved[ring]
+            block, layout, buffer = fold.moved[ring]
             shared = "leaving" if ring == "leaving" else f"{ring}_ring"
-            shape = f"[{many}, {', '.join(self.descriptors[descriptor].block)}]"
+            shape = f"[{many}, {', '.join(block)}]"
             dtype = f"tl.{element(self.buffers[buffer])}"
-            self.out.line(f"{shared} = gl.allocate_shared_memory({dtype}, {shape}, {descriptor}.layout)")
+            self.out.line(f"{shared} = gl.allocate_shared_memory({dtype}, {shape}, {layout})")
         for ring, many in zip(_RINGS, ("1", places, places), strict=True):
             self.out.line(f"{ring}_loaded, {ring}_used = barriers_of({many}, {GROUPS})")
         moves = dict(Moves(self, role).print(self) for role in self.inside)
@@ -117,12 +120,24 @@ class Folds(GluonPrograms):
     def of_group(self, step: Load | Store, ring: str, fold: Fold) -> tuple[str, Number, Number]:
         """The descriptor of tiles that a step moves, of queries and results of the rows of a group, and where a tile begins."""
         name, region = (step.result, step.region) if isinstance(step, Load) else (f"{step.value}_rows", step.region)
+        rows = self.rows_of(step, fold)
         if ring in ("queries", "leaving"):
-            rows, cols = region.extent
-            region = replace(region, extent=(int(rows) // GROUPS, cols))  # type: ignore[arg-type]
+            rows //= GROUPS
+        region = replace(region, extent=(*region.extent[:-2], rows, region.extent[-1]))
         found = self.described(name, region, step)
-        fold.moved[ring] = found[0], region.buffer
+        fold.moved[ring] = self.descriptors[found[0]].block, f"{found[0]}.layout", region.buffer
         return found
+
+    def rows_of(self, step: Load | Store, fold: Fold) -> int:
+        """Of a whole tile: behind the last row of a matrix, descriptors load zeros and store nothing. Raises NotPrinted where
+        other rows are there."""
+        rows, value = step.region.extent[-2], step.result if isinstance(step, Load) else step.value
+        if isinstance(rows, int):
+            return rows
+        side = self.regions.sides(value, step.region)[0]
+        if side.ragged or (step.region.start[:-2] and step.region.access is not Access.PARTS):
+            raise fold.refused("a cooperative phase whose tiles end where other rows begin")
+        return side.most
 
     def _producer(self, role: Role, phase: Phase, fold: Fold, name: str, rings: list[str]) -> list[str]:
         inner = _Producer(self.frame, type(self.out)(), self.scope)
@@ -163,10 +178,28 @@ class _Producer(_Group):
     def load(self, step: Load) -> None:
         at = next(place for place, one in enumerate(self.fold.loads) if one.result == step.result)
         ring = _RINGS[at]
+        shared = [f"{ring}_ring", f"{ring}_loaded", f"{ring}_used"]
+        if step.region.access is Access.PARTS:
+            part, *where = self._of_part(step, ring)
+            self.out.call("load_tile_of_part(", [part, *map(self.spell, where), *shared, _NUMBER])
+            return
         name, row, col = self.of_group(step, ring, self.fold)
         function, number = ("load_queries", self.number) if at == 0 else ("load_tile", _NUMBER)
-        where = [name, self.spell(row), self.spell(col), f"{ring}_ring", f"{ring}_loaded", f"{ring}_used", number]
-        self.out.call(f"{function}(", where)
+        self.out.call(f"{function}(", [name, self.spell(row), self.spell(col), *shared, number])
+
+    def _of_part(self, step: Load, ring: str) -> tuple[str, Number, Number, Number]:
+        """The descriptor of tiles with zeros behind the last row of their part; the part, and where the tile begins in it."""
+        self.rows_of(step, self.fold)
+        buffer, sides = self.buffers[step.region.buffer], self.regions.sides(step.result, step.region)
+        block, cols = tuple(side.name for side in sides), sides[-1].most
+        part: Number = 0
+        for start, size in zip(step.region.start[:-2], self.schedule.shapes[buffer.name], strict=False):
+            part = part * size + start
+        name = f"{buffer.name}_parts_desc"
+        self.descriptors[name] = Described(buffer.name, block, shared_layout(buffer, cols, rank=3), parts=True)
+        self.needs[name] = ""
+        self.fold.moved.setdefault(ring, (block, shared_layout(buffer, cols), buffer.name))
+        return name, part, *step.region.start[-2:]  # type: ignore[return-value]
 
     def compute(self, step: Compute) -> None:
         if step.op in FOLDS:
@@ -217,6 +250,12 @@ class _Consumer(_Group):
         scale, cap = step.operands[6:8]
         window = step.operands[10] if masked else 0
         sizes = [f"SCALE={scale}", f"CAP={cap}", f"MASKED={masked}", f"WINDOW={window}"]
+        if masked and not isinstance(step.operands[_MANY], int):  # a part ends within the tile
+            many = replaced(step.operands[_MANY], known)  # type: ignore[arg-type]
+            last = "keys of the last tile of a part"
+            sizes.append(
+                f"many={self.spell.number('last_keys', many, last) if isinstance(many, int) else self.spell(many)}"
+            )
         queries = "queries_ring.index(GROUP)"
         if function == "first_keys":
             self.origin(total)
@@ -239,8 +278,7 @@ class _Consumer(_Group):
 
     def _rows(self) -> str:
         """How many rows of a tile a group has."""
-        (rows, _) = self.fold.loads[0].region.extent
-        assert isinstance(rows, int), "tiles are whole"
+        rows = self.rows_of(self.fold.loads[0], self.fold)
         return self.spell.number("queries_tile_rows", rows // GROUPS, "rows of tile queries_tile")
 
     def _store_logs(self, step: Store, top: str, weight: str) -> None:
@@ -249,7 +287,9 @@ class _Consumer(_Group):
         first = Chain((self.regions.base(step.region), *self.spell.flat(step.region.start, buffer, 0)))
         natural = f"NATURAL={step.value in self.fold.natural}"
         where: list[str | Chain] = [first, f"GROUP * {self._rows()}", self.spell.step(buffer, 0), natural]
-        self.out.call("store_logs(", [top, weight, "keys_ring", *where])
+        rows = step.region.extent[-2]
+        many = [] if isinstance(rows, int) else [f"many={self.spell(rows)}"]
+        self.out.call("store_logs(", [top, weight, "keys_ring", *where, *many])
 
 
 def _computing(body: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -356,9 +356,13 @@ class HostClass:
         matrix = tensor if len(shape) == 2 else f"{tensor}.view(-1, {shape[-1]})"
         if len(share(self.around.matrices.get(found.buffer, ranks), ranks, ranks - 1)) == 0:
             matrix = f"rows_of_matrices({tensor})"
+        if found.parts:
+            matrix = tensor if len(shape) == 3 else f"{tensor}.view(-1, {shape[-2]}, {shape[-1]})"
         if any(end is not None for end in found.ends):
             matrix += f"[{', '.join(':' if end is None else f':{end}' for end in found.ends)}]"
-        sizes = ", ".join(one if one.isdigit() else f"{one}.value" for one in found.block)
+        sizes = ", ".join(
+            one if one.isdigit() else f"{one}.value" for one in (*(["1"] if found.parts else []), *found.block)
+        )
         if found.layout:
             arguments = [matrix, f"[{sizes}]", f"self.{layout_attribute(found.layout)}"]
             return "SharedDescriptor.from_tensor(", arguments

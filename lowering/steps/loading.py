@@ -59,6 +59,8 @@ class Loading(Signalling):
             name, row, col = self.described(step.result, step.region, step)
             self.out.line(f"{step.result} = {name}.load([{self.spell(row)}, {self.spell(col)}])")
             return
+        if step.region.access is Access.PARTS:
+            self.not_printed("a descriptor of parts", step, "a cooperative phase, or Access.POINTER")
         place = self._place(step.result, step.region, step)
         if buffer.protocol is not Protocol.SIMPLE:
             self.out.call(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *place.masks])

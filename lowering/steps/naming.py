@@ -24,7 +24,8 @@ _PYTHON = ("range", "min", "max", "tl", "triton", "torch", "self", "fabric", "la
 _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of_lanes")
 _OF_TOKENS = ("dl", "token_of_wait")
 OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of the one that this call has
-_OF_BUFFERS = ("peers", "desc", "moved", "remote", "awaited", "desc_awaited")  # what printed code calls beside a buffer
+# what printed code calls beside a buffer
+_OF_BUFFERS = ("peers", "desc", "parts_desc", "moved", "remote", "awaited", "desc_awaited")
 _OF_TURNS = ("there", "ring", "piece", "pieces", "piece_loaded", "moves")  # the same where groups of warps take turns
 
 

@@ -201,7 +201,7 @@ def untold(schedule: Schedule) -> frozenset[str]:
 
 def _bars_load(fact: Fact, region: Region) -> bool:
     if fact.lacks is Order.FENCE:
-        return region.access is Access.DESCRIPTOR
+        return region.access is not Access.POINTER
     return fact.stored
 
 

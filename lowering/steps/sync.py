@@ -98,7 +98,7 @@ def _sites(role: Role) -> Iterator[Site]:
     """Places where a Sync could help, whatever it is needed for."""
     steps = [step for phase in role.phases for step in steps_in(phase.body)]
     regions = [region for step in steps for region in (*read(step), *written(step))]
-    described = any(region.access is Access.DESCRIPTOR for region in regions)
+    described = any(region.access in (Access.DESCRIPTOR, Access.PARTS) for region in regions)
     orders = (Order.FLUSH, Order.BARRIER, Order.FENCE) if described else (Order.BARRIER,)
     places: list[tuple[Path, bool]] = []
     for number, phase in enumerate(role.phases):

@@ -67,12 +67,11 @@ def test_two_warpgroups_share_a_tile(ranks: int, how: How, pins: dict[str, str],
 @pytest.mark.parametrize(
     ("sizes", "how", "says"),
     [
-        ({"S": 500}, How(), "no whole tiles"),
         ({}, How(causal=True, window=100), "behind a window"),
         ({"S": 640}, How(causal=True, zigzag=True), "blocks of 160 tokens"),
     ],
 )
-def test_two_warpgroups_do_not_share_ragged_tiles(sizes: dict[str, int], how: How, says: str) -> None:
+def test_what_two_warpgroups_do_not_share(sizes: dict[str, int], how: How, says: str) -> None:
     with pytest.raises(NoLegalSchedule) as caught:
         spec_of("gathered", how).plan_for(
             topologies.load("h100-nvswitch", 2), {"B": 1, "S": 512, "Q": 4, "G": 2, "D": 16} | sizes, "bf16", SHARED

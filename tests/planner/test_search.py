@@ -7,9 +7,10 @@ import random
 import pytest
 
 import topologies
+from tests.pipeline.attention_specs import How, spec_of
 from tests.planner.grid import Cell, chain, columns, gathered_weights, gemm_rs, logits, mlp, sampled_cells
 from tilelink.declaration import Overlap
-from tilelink.errors import IllegalPin, NoLegalSchedule
+from tilelink.errors import IllegalPin, NoLegalSchedule, TileLinkError
 from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
@@ -19,6 +20,14 @@ from tilelink.planner.pins import pin_names
 _MARGIN = 0.02  # of the time of library calls alone, within which they are taken
 _ALIKE = 1e-3  # what a search may leave
 PACKETS = ("ll", "lamport")  # many of them are planned only if pinned
+
+
+ATTENTION_PINS: tuple[dict[str, str], ...] = (
+    *({"mover": one} for one in ("CopyEngine()", "CommSms(8)", "CommSms(32)", "OwnKernel()", "CopyWarps()", "Fused()")),
+    {"keys.mover": "CopyEngine()", "values.mover": "OwnKernel()"},
+    {"mover": "CopyEngine()", "compute": "library"},
+)
+attention = spec_of("gathered", How(causal=False))
 
 
 def by_library(schedule: Schedule) -> bool:
@@ -42,6 +51,10 @@ def compared(operator: Overlap, sizes: dict[str, int], machine: str, ranks: int,
         (columns, {"M": 4096, "K": 4096, "N": 4096}, "mi300x-full-mesh", 4, {"mover": "CommSms(32)"}),
         (gemm_rs, {"M": 8192, "K": 14336, "N": 4096}, "mi300x-full-mesh", 4, {"matmul_out.tile": "128x128x64/8w2s"}),
         (logits, {"M": 4096, "K": 14336, "N": 8192}, "h200-nvswitch", 4, {"out_whole.chunks": "4"}),
+        # of attention: keys by copies and values by packets; both by warps, which need other tiles; keys part by part
+        (attention, {"B": 3, "S": 1000, "Q": 32, "G": 8, "D": 128}, "h200-nvswitch", 2, {"keys.mover": "CopyEngine()"}),
+        (attention, {"B": 2, "S": 8192, "Q": 4, "G": 4, "D": 64}, "h200-nvswitch", 8, {"mover": "CopyWarps()"}),
+        (attention, {"B": 1, "S": 4340, "Q": 16, "G": 8, "D": 128}, "h200-nvswitch", 2, {"compute": "library"}),
         pytest.param(
             chain,
             {"M": 2048, "K": 8192, "H": 8192, "N": 28672},
@@ -70,6 +83,28 @@ def test_no_single_pin_leads_to_a_better_one(seed: int) -> None:
             continue
         allowed = 1 / (1 - _MARGIN) if by_library(free) else 1.0
         assert free.predicted_us <= pinned.predicted_us * (allowed + _ALIKE), f"{cell}, {name}={value}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(16))
+def test_no_single_pin_leads_to_better_attention(seed: int) -> None:
+    rng = random.Random(seed)
+    topology = topologies.load(
+        rng.choice(["h200-nvswitch", "h100-nvswitch", "mi300x-full-mesh"]), rng.choice([2, 4, 8])
+    )
+    rows, heads = rng.choice([rng.randint(30, 3000), 128 * rng.randint(1, 32)]), rng.choice([1, 2, 4, 8])
+    causal = rng.random() < 0.5
+    spec = spec_of("gathered", How(causal=causal, window=rng.choice([0, 0, 512]) if causal else 0))
+    sizes = {"B": rng.choice([1, 1, 2, 3]), "S": topology.num_ranks * rows, "Q": heads * rng.choice([1, 2, 4, 8])}
+    sizes |= {"G": heads, "D": rng.choice([64, 128])}
+    free = spec.plan_for(topology, sizes)
+    for pin in ATTENTION_PINS:
+        try:
+            pinned = spec.plan_for(topology, sizes, pin=pin)
+        except TileLinkError:
+            continue
+        allowed = 1 / (1 - _MARGIN) if by_library(free) else 1.0
+        assert free.predicted_us <= pinned.predicted_us * (allowed + 10 * _ALIKE), f"{sizes}, {pin}"
 
 
 def _pins(cell: Cell, free: Schedule, rng: random.Random, count: int) -> list[tuple[str, str]]:

@@ -259,6 +259,8 @@ def _attention() -> Iterator[Case]:
         yield _case("attention", spec, "one group of warps", machine, sizes, plain, target)
     shared = {"tile": "128x128x128/4w2s2g", "mover": "CopyEngine()", "cut": "columns", "chunks": "4"}
     yield _case("attention", spec, "cooperative, by heads", machine, sizes, shared)
+    ragged = {"tile": "128x128x128/4w2s2g", "mover": "CopyEngine()"}
+    yield _case("attention", spec, "cooperative, ragged", machine, sizes | {"S": 3210}, ragged)
     for target in (STOCK, DISTRIBUTED):
         yield _case("attention", spec, "keys by warps", machine, sizes, {"mover": "CopyWarps()"}, target)
     layer = {"B": 1, "S": 2048, "Q": 32, "G": 8, "D": 128, "H": 4096}

@@ -55,6 +55,7 @@ COVER = (
     "07_ag_moe.py:ag_moe: columns, h200-nvswitch x4, triton",
     "bench gemm_rs: library, then fused pull, h200-nvswitch x4, triton",
     "13_prefill.py:prefill: cooperative, by heads, h200-nvswitch x2, triton",
+    "13_prefill.py:prefill: cooperative, ragged, h200-nvswitch x2, triton",
     "13_prefill.py:prefill: keys by warps, h200-nvswitch x2, triton",
     "13_prefill.py:prefill: by library, part by part, h200-nvswitch x2, triton",
     "12_flash_decode.py:decode_and_project: with its projection, h200-nvswitch x2, triton",

@@ -19,7 +19,7 @@ from tilelink.ir.enums import Choice
 from tilelink.ir.steps import AttendBody, Operand
 from tilelink.ir.steps import Wait as TileWait
 from tilelink.schedule.index import Index, Number, greatest, least, rank, rounded_up
-from tilelink.schedule.memory import Region
+from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.steps import Compute, For, If, Let, Load, Step, Store
 
 QUERIES, KEYS, VALUES = "queries_tile", "keys_tile", "values_tile"
@@ -106,6 +106,7 @@ def _part(tiles: Tiles, step: AttendBody, first: Number, stands: Stands) -> tupl
     height = tiles.width(rows.name)
     causal = how.causal and (stands is not Stands.BEHIND or how.window > 0)
     even = stands is Stands.INSIDE and not (rows.extent % height or height % axis.tile or axis.extent % axis.tile)
+    even = even or (stands is Stands.INSIDE and height == axis.tile and rows.extent == axis.extent)
     seen = seen_of(axis.extent, axis.tile, height, first, stands, how.window if causal else -1)
     if causal and even and not how.window:  # tiles of queries begin and end where tiles of keys do
         seen = Seen(0, 0, first // axis.tile, height // axis.tile)
@@ -181,4 +182,5 @@ def _loaded(tiles: Tiles, result: str, operand: Operand, key: Number, many: Numb
     if not operand.slot:  # parts lie one behind the other
         row = tiles.segment(axis.name) * (axis.extent * sequences) + row
     (*lead, _, _), (*before, _, _) = found.start, found.extent
-    return Load(result, replace(found, start=(*lead, row, column), extent=(*before, many, width)))
+    access = Access.DESCRIPTOR if found.access is Access.PARTS and not lead else found.access
+    return Load(result, replace(found, start=(*lead, row, column), extent=(*before, many, width), access=access))

@@ -22,6 +22,7 @@ Box = tuple[tuple[Number, Number], tuple[Number, Number]]  # (first, how many) r
 _ACCESS = {
     Access.POINTER: memory.Access.POINTER,
     Access.DESCRIPTOR: memory.Access.DESCRIPTOR,
+    Access.PARTS: memory.Access.PARTS,
     Access.PIECES: memory.Access.PACED,
 }
 

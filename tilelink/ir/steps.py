@@ -15,6 +15,7 @@ class Access(Choice):
 
     POINTER = "pointer"  # masked loads and stores, any size
     DESCRIPTOR = "descriptor"  # tensor descriptors: 16-byte row strides, no tile across the end of a part
+    PARTS = "parts"  # loads by descriptors to which each part is a matrix: zeros behind its last row
     PIECES = "pieces"  # stores to peers: descriptors of a few rows, each awaited, spread over the time of a product
 
 

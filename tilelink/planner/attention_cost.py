@@ -18,6 +18,8 @@ _MASKED, _FAR, _MANY_KEYS = (
 )  # of these by warpgroups: with a causal mask; more for each doubling beyond so many
 _BESIDE_WIDTH = 96  # weights of a key take as long as so many elements of its head (heads of 64 and 128)
 _STEP_US = 0.7  # a tile of keys takes at least this long, however small it is
+# more for one that a mask cuts, by 128 queries, whose loads no loop hides, but by warpgroups (10 drawn rows, 2 x H200)
+_CUT_US = 1.8
 
 
 def fold_of(role: ComputeRole) -> AttendBody | None:
@@ -39,7 +41,11 @@ def attend_us(role: ComputeRole, fold: AttendBody, dtype: str, gpu: Gpu) -> floa
     us = 4 * rows.tile * width * seen / (gpu.tflops(dtype) * share / gpu.num_sms) / 1e6
     if role.cooperative:  # tiles of unequal length; clocks sink under long loads
         us *= (_MASKED if how.causal else 1.0) * (1 + _FAR * max(0.0, log2(keys.segments * keys.extent / _MANY_KEYS)))
-    return max(us, seen / keys.tile * _STEP_US)
+    us = max(us, seen / keys.tile * _STEP_US)
+    if not role.cooperative:
+        ends = keys.segments if keys.extent % keys.tile else 0
+        us += _CUT_US * rows.tile / 128 * (ends + (max(1, rows.tile // keys.tile) if how.causal else 0))
+    return us
 
 
 def attended(us: float, remote_us: float, drag: float, counts_us: float) -> TileParts:

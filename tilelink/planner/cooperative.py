@@ -40,10 +40,28 @@ def attend_steps(
 
 def cooperative(role: ComputeRole, loop: TritonLoop, gpu: Gpu, dtype: str) -> ComputeRole:
     """The role, computed so. Raises Illegal for what it cannot be."""
+    role = _described(role)
     reason = _of_machine(loop, gpu, dtype) or _of_tiles(role) or _of_body(role)
     if reason:
         raise Illegal(f"two warpgroups cannot share tiles of {role.name}: {reason}")
     return replace(role, cooperative=True)
+
+
+def _described(role: ComputeRole) -> ComputeRole:
+    """With descriptors of parts of keys and values that end within a tile, which have zeros behind."""
+    steps = list[Step]()
+    for step in role.body:
+        if (
+            isinstance(step, AttendBody)
+            and step.how.sequences == 1
+            and role.axis(step.axis).extent % role.axis(step.axis).tile
+        ):
+            keys, values = (
+                replace(one, access=Access.PARTS) if one.slot == step.axis else one for one in (step.keys, step.values)
+            )
+            step = replace(step, keys=keys, values=values)
+        steps.append(step)
+    return replace(role, body=tuple(steps))
 
 
 def beside_tiles(problem: Problem, role: ComputeRole, exchanges: Sequence[Exchange]) -> tuple[CommRole, ...]:
@@ -77,7 +95,7 @@ def _of_body(role: ComputeRole) -> str:
     if not all(isinstance(step, Wait) for step in before):
         return "something else than waits comes before the fold"
     operands = fold.queries, fold.keys, fold.values, store.operand
-    if any(one.access is not Access.DESCRIPTOR or one.remote for one in operands):
+    if any(one.access not in (Access.DESCRIPTOR, Access.PARTS) or one.remote for one in operands):
         return "operands and results are not moved through descriptors"
     return ""
 
@@ -85,8 +103,9 @@ def _of_body(role: ComputeRole) -> str:
 def _of_tiles(role: ComputeRole) -> str:
     fold = next(step for step in role.body if isinstance(step, AttendBody))
     rows, keys, how = role.axes[0], role.axis(fold.axis), fold.how
-    if rows.extent % rows.tile or keys.extent % keys.tile:
-        return f"{rows.extent} rows or {keys.extent} keys are no whole tiles"
+    ragged = rows.extent % rows.tile or keys.extent % keys.tile
+    if ragged and how.causal and (rows.extent != keys.extent or rows.tile != keys.tile):
+        return f"{rows.extent} rows and {keys.extent} keys are no whole tiles that a causal mask cuts alike"
     if how.window:
         return "tiles behind a window may have no first tile of keys that they all see"
     if how.causal and (rows.tile % keys.tile or (keys.segments > 1 and not (how.apart and rows.extent == keys.extent))):

@@ -12,6 +12,7 @@ from tilelink.ir.spec import DTYPE_BYTES, Attend, BoundSpec, Matmul
 from topologies.topology import Gpu, Vendor
 
 _OF_ATTENTION = 2  # bytes of an element
+SHARED_ROWS = 128  # of queries and of keys, in tiles that two warpgroups share
 
 
 def in_library(spec: BoundSpec) -> list[str]:
@@ -37,6 +38,17 @@ def attention_by(graph: TileGraph, library: AbstractSet[str]) -> list[TileOp]:
 def attends_to_parts(graph: TileGraph, op: TileOp) -> bool:
     """Whether keys and values of attention by the library come part by part."""
     return isinstance(op.operation, Attend) and any(not _plain(graph, read.value) for read in op.reads[1:])
+
+
+def whole_tiles(graph: TileGraph, op: TileOp) -> bool:
+    """Whether the rows of attention and the keys of each part of a sequence are whole tiles of those that warpgroups share."""
+    how = op.operation
+    assert isinstance(how, Attend), "it is attention"
+    rows, keys = (
+        graph.values[read.value].shape[0] if (found := graph.relation(read.value)) is None else found.part[0]
+        for read in op.reads[:2]
+    )
+    return not any(many % (how.sequences * SHARED_ROWS) for many in (rows, keys))
 
 
 def why_not_in_library(graph: TileGraph, op: TileOp, gpu: Gpu) -> str:

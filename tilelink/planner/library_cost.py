@@ -31,7 +31,8 @@ _PIECE_SHARE = 0.015  # a piece takes so much longer for each doubling of their 
 # it, without and with a merge
 _ATTENTION_SHARE, _MASKED_SHARE, _FAR_SHARE, _MANY_KEYS = 0.93, 0.78, 0.06, 8192
 _ATTENTION_US, _ATTENTION_ROWS, _BESIDE_WIDTH, _COPY, _MERGE = 2.0, 128, 96, 2, 5
-_PART_US = 8.0  # a part that comes: two waits, and a kernel that merges; of their number, not measured
+# part by part (14 rows, 2 x H200): a part that comes, with two waits and a kernel that merges; copies beside it
+_PART_US, _BESIDE_COPIES = 20.0, 1.07
 _PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill
 
 
@@ -90,6 +91,7 @@ def library_attention(
         / rows
     )
     us_of_pair = 4 * sequences * how.heads * whole * width / (peak * _ATTENTION_SHARE) / 1e6
+    us_of_pair *= _BESIDE_COPIES if parts > 1 else 1.0
     busy = 4 * sequences * how.heads * how.width * rows * (others - masked / 2) / peak / 1e6
     pieces = max(parts, 2 if 0 < masked < others else 1)
     copy_us = queries * how.heads * how.width * DTYPE_BYTES[dtype] / gpu.memory_gb_per_s / 1e3

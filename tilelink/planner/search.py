@@ -205,7 +205,7 @@ class Descent:
             return Place(start, us) if us < likely.us else likely, ""
         for trial in self._near(start):
             us = self.timing.us(trial, limit)
-            if us < math.inf:
+            if us < limit:
                 return Place(trial, us), ""
         return None, self.timing.why_not(start)
 

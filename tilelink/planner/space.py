@@ -38,6 +38,7 @@ from tilelink.planner.in_library import (
     attention_by,
     in_library,
     library_computes,
+    whole_tiles,
     why_not_in_library,
 )
 from tilelink.planner.options import compute_options, exchange_options, pinned_of
@@ -116,10 +117,13 @@ def why_not_attended(spec: BoundSpec, topology: Topology, pins: Pins) -> str:
 
 
 def _may_attend(graph: TileGraph, library: AbstractSet[str], topology: Topology, pins: Pins) -> bool:
-    """Whether the library can compute its attention; part by part only if pins ask for it, because that was never timed."""
+    """Whether the library can compute its attention; part by part only if pins ask for it where warpgroups can share tiles, which
+    were faster, or level (2 x H200)."""
     for op in attention_by(graph, library):
         asked = pinned(pins, op.name, fields.COMPUTE) is True
-        if why_not_in_library(graph, op, topology.gpu) or (attends_to_parts(graph, op) and not asked):
+        if why_not_in_library(graph, op, topology.gpu):
+            return False
+        if attends_to_parts(graph, op) and not asked and whole_tiles(graph, op):
             return False
     return True
 

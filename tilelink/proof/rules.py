@@ -146,6 +146,8 @@ def _described(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
             yield Broken(where, f"rows of {row_bytes} bytes cannot be described")
         elif not stored and region.access is Access.PACED:
             yield Broken(where, "only stores leave a few rows at a time")
+        elif region.access is Access.PARTS and (stored or len(region.start) < 3 or region.at != rank):
+            yield Broken(where, "descriptors of parts load from a part of this rank's memory")
 
 
 def _seen_early(schedule: Schedule, machine: Machine) -> Iterator[Broken]:

@@ -88,6 +88,9 @@ class Access(Choice):
 
     POINTER = "pointer"
     DESCRIPTOR = "descriptor"
+    PARTS = (
+        "descriptor of parts"  # loads that have zeros behind the last row of a part, which leading dimensions select
+    )
     PACED = "descriptor, a few rows at a time"  # stores that are spread over the time of a product
 
 

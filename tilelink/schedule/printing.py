@@ -165,7 +165,12 @@ def _steps(body: tuple[Step, ...], indent: str) -> Iterator[str]:
                 yield indent + in_a_line(step)
 
 
-_ACCESS = {Access.POINTER: "", Access.DESCRIPTOR: " by descriptor", Access.PACED: " by descriptor, paced"}
+_ACCESS = {
+    Access.POINTER: "",
+    Access.DESCRIPTOR: " by descriptor",
+    Access.PARTS: " by descriptor of parts",
+    Access.PACED: " by descriptor, paced",
+}
 
 
 def in_a_line(step: Step) -> str:

@@ -57,6 +57,9 @@ class SharedMemory:
         dims = tuple(map(integer, order))
         return replace(self, data=self.data.transpose(dims))
 
+    def reshape(self, shape: Any) -> SharedMemory:
+        return replace(self, data=self.data.reshape(tuple(map(integer, shape))))
+
     def _reinterpret(self, dtype: Any, shape: Any, layout: object) -> SharedMemory:
         """The same bytes as tiles of another shape."""
         if dtype != self.dtype:

@@ -87,7 +87,7 @@ def _over_the_end(blocks: list[Block]) -> Iterator[Finding]:
     for block in blocks:
         for done in block.done():
             for region, access in zip(_described(done), (*done.reads, *done.writes), strict=False):
-                if len(access.start) < 3 or region.access is MemoryAccess.POINTER:
+                if len(access.start) < 3 or region.access in (MemoryAccess.POINTER, MemoryAccess.PARTS):
                     continue
                 if done.pieces and done.pieces[-2] is not None:  # summed over: the other operand is masked there
                     continue
