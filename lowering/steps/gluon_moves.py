@@ -17,7 +17,7 @@ from lowering.steps.gluon_programs import GluonPrograms
 from lowering.steps.indices import Scope
 from lowering.steps.late import needed
 from tilelink.ir.nodes import PIECE_ROWS
-from tilelink.schedule.index import names_in
+from tilelink.schedule.index import Index, names_in
 from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.roles import Role, Sms
 from tilelink.schedule.steps import Move, Step
@@ -76,7 +76,10 @@ class Moves(GluonPrograms):
         self.staging = source.buffer, described.block, described.layout
         first = target.start[-2] if part else self.row(target)
         where = [name, self.spell(row), self.spell(col), peers, self.spell(target.at), self.spell(first)]
-        rows, few = self.spell(source.extent[-2]), described.block[0]
+        most = source.extent[-2]
+        if isinstance(most, Index):  # of the last move, descriptors leave out rows that do not exist
+            most = most.args[0]
+        rows, few = self.spell(most), described.block[0]
         self.spell.constants.require(f"{rows} % {few} == 0", f"whole pieces of {self.name}")
         where += [self.spell(target.start[-1]), "pieces", _FLAG, _NUMBER, f"ROWS={rows}"]
         engine = self.role.engine

@@ -217,7 +217,7 @@ def test_a_rule_is_kept(rule: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "sizes", "pins", "where", "says"),
     [
-        ("gathered", {"S": 2 * 144}, {}, "h100-nvswitch", "32 rows at a time"),
+        ("gathered", {"S": 2 * 144}, {}, "h100-nvswitch", "two warpgroups"),  # which pins have to ask for there
         ("gathered", {"D": 32}, {}, "h100-nvswitch", "a multiple of 128 bytes"),
         ("gathered", {}, {"tile": "128x64x64/8w2s"}, "h100-nvswitch", "two warpgroups"),
         ("gathered", {}, {"compute": "library"}, "h100-nvswitch", "no tile loop"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilelink.elaborate.packets import Blocks
-from tilelink.elaborate.signals import declared, raised
+from tilelink.elaborate.signals import declared, moves_of, raised
 from tilelink.elaborate.sizes import Key, Sizes, nodes_in
 from tilelink.elaborate.states import of_merge
 from tilelink.elaborate.tiles import in_tiles
@@ -180,9 +180,13 @@ class Names:
         """Rows that warps move at once."""
         title = f"rows of {comm.exchange} that a warp moves before it tells of them"
         rows, exchange = self.choice(f"{comm.exchange}_MOVED_ROWS", comm.rows, title), self.exchanges[comm.exchange]
-        self.derived(f"{comm.exchange}_MOVES", exchange.rows // rows, f"moves of a chunk of {comm.exchange} by warps")
-        self.rule(exchange.rows, rows)
-        return replace(comm, rows=rows)
+        found, whole = replace(comm, rows=rows), not exchange.rows % comm.rows
+        self.derived(
+            f"{comm.exchange}_MOVES", moves_of(exchange, found), f"moves of a chunk of {comm.exchange} by warps"
+        )
+        if whole:
+            self.rule(exchange.rows, rows)
+        return found
 
     def _exchange(self, exchange: Exchange) -> Exchange:
         name, chunks, slots = exchange.name, exchange.chunks, exchange.slots

@@ -23,7 +23,7 @@ from tilelink.ir.movers import Transfer
 from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish
 from tilelink.ir.routed import Placed
 from tilelink.ir.schedule import Schedule
-from tilelink.schedule.index import Index, Number, call, rank
+from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Access, Region
 from tilelink.schedule.roles import CopyEngine, Phase, Role
 from tilelink.schedule.steps import Compute, For, If, Move, Notify, Step, Store, Wait
@@ -134,9 +134,10 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
 def by_warps(schedule: Schedule, comm: CommRole) -> Phase:
     """Chunks by a warp of each program, which take rows of them in turn and tell of these."""
     exchange, piece = schedule.exchange(comm.exchange), Index("piece")
-    pieces = exchange.rows // comm.rows
+    pieces, begin = signals.moves_of(exchange, comm), piece * comm.rows
+    rows = comm.rows if not exchange.rows % comm.rows else least(comm.rows, exchange.rows - begin)
     (_, cols) = chunk_box(exchange, CHUNK)
-    source, target = ends(schedule, exchange, ((piece * comm.rows, comm.rows), cols))
+    source, target = ends(schedule, exchange, ((begin, rows), cols))
     source, target = replace(source, access=Access.DESCRIPTOR), replace(target, access=Access.PACED)
     told = Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER)
     body = _within_reach(exchange, (Move((source,), (target,)), told))

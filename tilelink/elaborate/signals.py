@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from tilelink.ir.calls import PacketCollective
 from tilelink.ir.movers import Issuer, Transfer
-from tilelink.ir.nodes import CopyProgram, Exchange, Finish, Kernel, Kind, TellPlace
+from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Finish, Kernel, Kind, TellPlace
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.schedule.index import Number, call
 from tilelink.schedule.memory import Signal
@@ -83,7 +83,13 @@ def awaited(planned: Planned, exchange: Exchange) -> tuple[SignalName, Number]:
 def _moves(planned: Planned, exchange: Exchange) -> int:
     """How often warps move rows of a chunk, each time telling of them."""
     roles = (comm for kernel in planned.kernels() for comm in kernel.comm)
-    return next(exchange.rows // comm.rows for comm in roles if comm.exchange == exchange.name)
+    return next(moves_of(exchange, comm) for comm in roles if comm.exchange == exchange.name)
+
+
+def moves_of(exchange: Exchange, comm: CommRole) -> int:
+    """Moves of a chunk by warps; the last one has fewer rows where there are none left."""
+    rows = exchange.rows + (comm.rows - 1 if exchange.rows % comm.rows else 0)
+    return rows // comm.rows
 
 
 def raised(exchange: Exchange) -> SignalName | None:

@@ -71,7 +71,7 @@ def beside_tiles(problem: Problem, role: ComputeRole, exchanges: Sequence[Exchan
         raise Illegal(f"{exchanges[0].name}: {NO_WARP_BESIDE}, and those of {role.name} do not")
     found = []
     for one in exchanges:
-        rows = next(rows for rows in MOVED_ROWS if not one.rows % rows)
+        rows = next((rows for rows in MOVED_ROWS if not one.rows % rows), MOVED_ROWS[0])
         piece = PIECE_ROWS * one.chunk_cols * DTYPE_BYTES[problem.graph.values[one.name].dtype]
         us = len(exchanges) * piece * role.programs / problem.topology.link_gb_per_s(0, 1) / 1e3
         found.append(CommRole(one.name, role.programs, rows, 100 * round(us * _CLOCKS_OF_US / 100)))

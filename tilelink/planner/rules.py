@@ -17,7 +17,6 @@ from tilelink.ir.movers import ChunkMover, Issuer, Transfer
 from tilelink.ir.nodes import TURN_SLICE_BYTES, Kind
 from tilelink.ir.order import Cut
 from tilelink.ir.spec import DTYPE_BYTES
-from tilelink.ir.warpgroups import MOVED_ROWS
 from tilelink.planner.group import Group
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure
@@ -154,10 +153,6 @@ RULES: tuple[Rule, ...] = (
         lambda x: (
             f"warps push rows of a multiple of {TURN_SLICE_BYTES} bytes, and those of a head of {x.name} have {x.head_bytes}"
         ),
-    ),
-    (
-        lambda x: x.by_warps and x.rows % MOVED_ROWS[-1] > 0,
-        lambda x: f"warps push {MOVED_ROWS[-1]} rows at a time, and parts of {x.name} have {x.rows}",
     ),
     (
         lambda x: x.by_warps and (not x.head or not x.push or x.made or x.chunks * x.head != x.cols),

@@ -6,7 +6,7 @@ One table, each rule with its reason. A rule looks at steps and at the machine, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilelink.ir.counting import in_registers
 from tilelink.ir.dtype import DTYPE_BYTES, DTYPES
@@ -16,7 +16,7 @@ from tilelink.ir.warpgroups import GROUP_WARPS
 from tilelink.proof.broken import Broken
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
-from tilelink.schedule.index import Index, Number, rank, tables_in
+from tilelink.schedule.index import Index, Number, difference, names_in, rank, tables_in
 from tilelink.schedule.memory import Access, Buffer, Memory, Region
 from tilelink.schedule.merging import merge_of
 from tilelink.schedule.printing import in_a_line
@@ -243,8 +243,8 @@ def _inside(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
             )
         for step in steps_in(phase.body):
             for region in written(step):
-                paced = region.access is Access.PACED
-                if fact := _why_not_paced(region, buffers[region.buffer]) if paced else "it stores by pointers":
+                paced, whole = region.access is Access.PACED, _clipped(region, schedule)
+                if fact := _why_not_paced(whole, buffers[region.buffer]) if paced else "it stores by pointers":
                     yield Broken(f"role {role.name}, {in_a_line(step)}", fact)
 
 
@@ -271,6 +271,17 @@ def _why_no_groups(schedule: Schedule, machine: Machine, launch: Launch, role: R
         for region in written(step):
             if region.access is Access.PACED and (fact := _why_not_paced(region, buffers[region.buffer])):
                 yield fact
+
+
+def _clipped(region: Region, schedule: Schedule) -> Region:
+    """With all rows of a whole move, where descriptors of a part leave those out that are behind its last one."""
+    *lead, first, _ = region.start
+    *before, rows, cols = region.extent
+    if not isinstance(rows, Index) or rows.op != "min" or any(names_in(one) - {rank.op} for one in lead):
+        return region
+    whole, left = rows.args
+    at_end = isinstance(whole, int) and difference(left + first, schedule.shapes[region.buffer][-2]) == 0
+    return replace(region, extent=(*before, whole, cols)) if at_end else region
 
 
 def _why_not_paced(region: Region, buffer: Buffer) -> str:

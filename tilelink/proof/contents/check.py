@@ -89,6 +89,10 @@ def _over_the_end(blocks: list[Block]) -> Iterator[Finding]:
             for region, access in zip(_described(done), (*done.reads, *done.writes), strict=False):
                 if len(access.start) < 3 or region.access in (MemoryAccess.POINTER, MemoryAccess.PARTS):
                     continue
+                if region.access is MemoryAccess.PACED and not any(
+                    names_in(one) - {"rank"} for one in region.start[:-2]
+                ):
+                    continue  # a descriptor of one part, at each rank
                 if done.pieces and done.pieces[-2] is not None:  # summed over: the other operand is masked there
                     continue
                 reach = access.low[-2] - access.start[-2] + access.sizes[-2]
