@@ -34,16 +34,13 @@ import topologies
 from tests.pipeline.attention_specs import How, spec_of
 from tilelink.bench.attention_baselines import GatheredAttention
 from tilelink.bench.machine import topology_of_gpus
+from tilelink.errors import TileLinkError
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
 
 _ROUNDS, _CALLS, _MOST_CYCLES = 5, 12, 400_000
 _HEADS = ((32, 32), (64, 8))
-FORMS = {
-    "parts": {"compute": "library", "mover": "CopyEngine()"},
-    "whole": {"compute": "library", "mover": "Library()"},
-}
 
 
 @dataclass(frozen=True)
@@ -60,6 +57,18 @@ class Row:
     @property
     def sizes(self) -> dict[str, int]:
         return {"B": self.sequences, "S": self.tokens, "Q": self.queries, "G": self.keys, "D": self.width}
+
+
+def _shared(row: Row, mover: str) -> dict[str, str]:
+    return {"tile": f"128x{row.width}x128/4w2s2g", "mover": mover}
+
+
+FORMS: dict[str, Callable[[Row], dict[str, str]]] = {
+    "parts": lambda row: {"compute": "library", "mover": "CopyEngine()"},
+    "whole": lambda row: {"compute": "library", "mover": "Library()"},
+    "warps": lambda row: _shared(row, "CopyWarps()"),
+    "copies": lambda row: _shared(row, "CopyEngine()"),
+}
 
 
 def rows() -> Iterator[Row]:
@@ -160,9 +169,11 @@ def measured(row: Row, seed: int, late_calls: int, forms: list[str]) -> dict[str
         name: value for name, value in schedule.choices if "mover" in name or "tile" in name or "cut" in name
     }
     for form in forms if not (row.zigzag or row.window) else ():
-        if form == "whole" and row.sequences > 1:  # tokens of a sequence do not lie one behind the other
+        try:
+            _, other, facts = checked(row, seed, late_calls, FORMS[form](row))
+        except TileLinkError as error:  # such as several sequences, whose tokens do not lie one behind the other
+            found[f"{form}_not"] = str(error)
             continue
-        _, other, facts = checked(row, seed, late_calls, FORMS[form])
         found |= {f"{form}_{name}": value for name, value in facts.items()}
         found[f"{form}_us"] = slowest_us(partial(other, *given))
     if row.sequences == 1 and not row.window:
@@ -184,7 +195,7 @@ def main() -> None:
     parser.add_argument("--drawn", default="", metavar="SEED:COUNT")
     parser.add_argument("--only-drawn", action="store_true")
     parser.add_argument("--tokens", type=int, nargs="*", help="rows with so many tokens, besides drawn ones")
-    parser.add_argument("--forms", nargs="*", default=[], choices=FORMS, help="of the library, besides")
+    parser.add_argument("--forms", nargs="*", default=[], choices=FORMS, help="that are timed besides")
     parser.add_argument("--late-calls", type=int, default=120, help="of each row, with ranks that are late in turn")
     parser.add_argument("--seconds", type=float, default=500.0, help="no row begins later")
     parser.add_argument("--seed", type=int, default=1)
