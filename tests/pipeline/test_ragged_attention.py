@@ -11,6 +11,7 @@ import lowering
 import topologies
 from tests.pipeline.attention_specs import How, by_definition, sizes_of, spec_of
 from tests.schedule.edits import Change, edit, loads
+from tilelink.adversary.small import small_form
 from tilelink.compiled.check import check_compiled
 from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import TileLinkError
@@ -215,3 +216,14 @@ def test_what_cannot_be_shared_is_refused(how: How, sizes: dict[str, int], pins:
     with pytest.raises(TileLinkError) as caught:
         spec_of("gathered", how).plan_for(topologies.load("h100-nvswitch", 2), known, "bf16", asked)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("mover", ["CopyEngine()", "CopyWarps()"])
+@pytest.mark.parametrize("how", [How(), How(causal=True)], ids=str)
+def test_a_small_form_is_as_ragged(how: How, mover: str) -> None:
+    link = topologies.load("h200-nvswitch", 2)
+    schedule = planned("gathered", 2, how, sms=132, mover=mover, S=1606, Q=8, G=4, D=128)
+    small = small_form(spec_of("gathered", how).spec, schedule, link)
+    rows = dict(small.spec.sizes)["S"] // 2
+    assert shared(small) and 128 < rows <= 600 and rows % 128
+    assert {one.mover for one in small.exchanges} == {one.mover for one in schedule.exchanges}

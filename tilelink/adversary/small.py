@@ -22,7 +22,7 @@ from tilelink.ir.nodes import Exchange, TileShape
 from tilelink.ir.order import Cut
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
-from tilelink.ir.steps import SMALLEST_DOT, in_pieces
+from tilelink.ir.steps import SMALLEST_DOT, AttendBody, in_pieces
 from tilelink.ir.walk import flat
 from tilelink.ir.warpgroups import GROUP_WARPS
 from tilelink.planner.choices import ITEM_TILE
@@ -100,17 +100,23 @@ def _wide(schedule: Schedule, halved: Collection[str]) -> dict[str, str]:
     return found
 
 
-def _cooperative(schedule: Schedule) -> frozenset[str]:
-    """Loops of attention whose tiles two warpgroups share."""
-    computed = (kernel.compute for kernel in schedule.kernels())
-    return frozenset(role.name for role in computed if role is not None and role.cooperative)
+def _cooperative(schedule: Schedule) -> dict[str, int]:
+    """Loops of attention whose tiles two warpgroups share, with tokens of keys in a small tile: as many as of queries where a
+    mask cuts ragged tiles."""
+    found = {}
+    for role in (kernel.compute for kernel in schedule.kernels()):
+        if role is not None and role.cooperative:
+            fold = next(step for step in flat(role.body) if isinstance(step, AttendBody))
+            ragged = any(axis.extent % axis.tile for axis in role.axes if axis.tile)
+            found[role.name] = ROWS if ragged and fold.how.causal else _SHARED_KEYS
+    return found
 
 
-def _small(choices: Choices, wide: Mapping[str, str], shared: Collection[str]) -> Choices:
+def _small(choices: Choices, wide: Mapping[str, str], shared: Mapping[str, int]) -> Choices:
     """The same choices with smaller numbers."""
     computes = {
         name: replace(
-            choices.compute(name), loop=_small_loop(loop, wide.get(name, ""), head_width(choices) * (name in shared))
+            choices.compute(name), loop=_small_loop(loop, wide.get(name, ""), head_width(choices), shared.get(name, 0))
         )
         for name, loop in _loops(choices)
     }
@@ -129,10 +135,10 @@ def _loops(choices: Choices) -> Iterator[tuple[str, TritonLoop]]:
             yield name, one.loop
 
 
-def _small_loop(loop: TritonLoop, wide: str, head: int) -> TritonLoop:
-    """`head`: elements of one, where two warpgroups share tiles of attention; else 0."""
-    if head:
-        tile = TileShape(ROWS, head, _SHARED_KEYS, GROUP_WARPS, 2, warpgroups=2)
+def _small_loop(loop: TritonLoop, wide: str, head: int, keys: int) -> TritonLoop:
+    """`keys`: tokens of them, each of `head` elements, where two warpgroups share tiles of attention; else 0."""
+    if keys:
+        tile = TileShape(ROWS, head, keys, GROUP_WARPS, 2, warpgroups=2)
         return replace(loop, tile=tile, group=min(loop.group, 2))
     turns = loop.tile.warpgroups > 1
     least = _GROUP_TILE if turns else SMALLEST_DOT
