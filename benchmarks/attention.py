@@ -18,7 +18,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -129,16 +129,15 @@ def inputs(row: Row, seed: int) -> tuple[torch.Tensor, ...]:
     return tuple(torch.randn(one, generator=generator, device="cuda").bfloat16() for one in shapes)
 
 
-def changed_late(op: Callable[..., torch.Tensor], row: Row, seed: int, calls: int) -> int:
-    """Elements that are another bit pattern when ranks are late, over many calls."""
+def changed_late(op: Callable[..., torch.Tensor], sets: Sequence[Sequence[torch.Tensor]], seed: int, calls: int) -> int:
+    """Elements that are another bit pattern when ranks are late, over many calls with these inputs in turn."""
     rng, rank, ranks = random.Random(seed), dist.get_rank(), dist.get_world_size()
-    sets = [inputs(row, seed + number) for number in range(3)]
     wanted, changed = [op(*one).clone() for one in sets], torch.zeros((), dtype=torch.int64, device="cuda")
     for call in range(calls):
         late, cycles = rng.randrange(2 * ranks), rng.randrange(1, _MOST_CYCLES)
         if late == rank:
             torch.cuda._sleep(cycles)
-        changed += (op(*sets[call % 3]) != wanted[call % 3]).sum()
+        changed += (op(*sets[call % len(sets)]) != wanted[call % len(sets)]).sum()
     dist.all_reduce(changed)
     return int(changed.item())
 
@@ -156,7 +155,8 @@ def checked(
     worst = torch.tensor([sum(one["wrong"] for one in facts), max(one["error"] for one in facts)], device="cuda")
     dist.all_reduce(worst, op=dist.ReduceOp.MAX)
     found = {"predicted_us": schedule.predicted_us, "wrong": int(worst[0].item()), "error": round(worst[1].item(), 3)}
-    return schedule, op, found | {"changed_late": changed_late(op, row, seed, late_calls)}
+    sets = [inputs(row, seed + number) for number in range(3)]
+    return schedule, op, found | {"changed_late": changed_late(op, sets, seed, late_calls)}
 
 
 def measured(row: Row, seed: int, late_calls: int, forms: list[str]) -> dict[str, Any]:

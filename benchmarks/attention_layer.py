@@ -14,7 +14,6 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +27,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import lowering
 import topologies
-from benchmarks.attention import slowest_us
+from benchmarks.attention import changed_late, slowest_us
 from tests.pipeline.layer_specs import by_heads
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import join, machine
-
-_MOST_CYCLES = 400_000
 
 
 @dataclass(frozen=True)
@@ -99,20 +96,6 @@ class Serial:
         return self.out
 
 
-def changed_late(op: Callable[..., torch.Tensor], row: Row, seed: int, calls: int) -> int:
-    """Elements that are another bit pattern when ranks are late, over many calls."""
-    rng, rank, ranks = random.Random(seed), dist.get_rank(), dist.get_world_size()
-    sets = [inputs(row, seed + number) for number in range(2)]
-    wanted, changed = [op(*one).clone() for one in sets], torch.zeros((), dtype=torch.int64, device="cuda")
-    for call in range(calls):
-        late, cycles = rng.randrange(2 * ranks), rng.randrange(1, _MOST_CYCLES)
-        if late == rank:
-            torch.cuda._sleep(cycles)
-        changed += (op(*sets[call % 2]) != wanted[call % 2]).sum()
-    dist.all_reduce(changed)
-    return int(changed.item())
-
-
 def measured(row: Row, seed: int, late_calls: int) -> dict[str, Any]:
     topology = topologies.load(topology_of_gpus(), dist.get_world_size())
     schedule = by_heads.plan_for(topology, row.sizes, "bf16", {})
@@ -129,7 +112,7 @@ def measured(row: Row, seed: int, late_calls: int) -> dict[str, Any]:
         "predicted_us": schedule.predicted_us,
         "wrong": int(worst[0].item()),
         "error": round(worst[1].item(), 3),
-        "changed_late": changed_late(op, row, seed, late_calls),
+        "changed_late": changed_late(op, [inputs(row, seed + number) for number in range(2)], seed, late_calls),
         "ours_us": slowest_us(lambda: op(*given)),
         "serial_us": slowest_us(serial),
         "from_torch": round(far.item(), 5),

@@ -9,7 +9,8 @@ import pytest
 
 import lowering
 import topologies
-from tests.pipeline.attention_specs import How, by_definition, sizes_of, spec_of
+from tests.pipeline.attention_runs import farthest
+from tests.pipeline.attention_specs import How, sizes_of, spec_of
 from tests.schedule.edits import Change, edit, loads
 from tilelink.adversary.small import small_form
 from tilelink.compiled.check import check_compiled
@@ -20,14 +21,11 @@ from tilelink.proof.rules import broken_rules
 from tilelink.proof.verify import verify
 from tilelink.runtime.emulated import EmulatedRun
 from tilelink.runtime.load import load_source
-from tilelink.runtime.meaning import cut, whole_inputs
 from tilelink.runtime.run import run_emulated
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Access
 from tilelink.schedule.roles import Phase
 from tilelink.schedule.steps import Compute, For, Load, Move, Store, Wait
-
-_FAR = {"bf16": 0.03, "fp16": 0.004}
 
 
 def planned(
@@ -72,7 +70,7 @@ def test_it_is_right_call_after_call(ranks: int, mover: str, how: How, target: s
 @pytest.mark.parametrize("seed", range(30))
 def test_each_element_is_what_the_definition_says(seed: int) -> None:
     rng = random.Random(seed)
-    causal, ranks, dtype = rng.random() < 0.6, rng.choice([2, 2, 3, 5, 8]), rng.choice(list(_FAR))
+    causal, ranks, dtype = rng.random() < 0.6, rng.choice([2, 2, 3, 5, 8]), rng.choice(["bf16", "fp16"])
     how = How(causal=causal, soft_cap=rng.choice([0.0, 5.0]))
     kind = rng.choice(["gathered", "gathered", "gathered", "given", "heads"]) if not causal else "gathered"
     heads = ranks if kind == "heads" else rng.choice([1, 2])
@@ -83,15 +81,7 @@ def test_each_element_is_what_the_definition_says(seed: int) -> None:
     mover = rng.choice(["CopyEngine()", "CopyWarps()"])
     schedule = planned(kind, ranks, how, sms=rng.choice([1, 2, 5]), keys=keys, dtype=dtype, mover=mover, **sizes)
     assert shared(schedule)
-    run = EmulatedRun(schedule, lowering.emit(schedule), seed)
-    run.call()
-    run.finish()
-    ((inputs, outputs),) = run.calls
-    spec = schedule.spec
-    exact = by_definition(how, ranks, *whole_inputs(spec, inputs).values())
-    for number, (out,) in enumerate(outputs):
-        part = cut(exact, spec.value(spec.outputs[0]).placement, number, ranks)
-        assert (out.double() - part).abs().max() <= _FAR[dtype]
+    assert farthest(schedule, lowering.emit(schedule), how, seed) <= 1
 
 
 @pytest.mark.quick(1)
