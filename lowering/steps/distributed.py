@@ -23,7 +23,7 @@ from lowering.steps.indices import Scope, Spelling
 from lowering.steps.programs import Programs
 from lowering.steps.regions import Regions, Side
 from tilelink.schedule.index import Number, rank
-from tilelink.schedule.memory import Access, Buffer, Region
+from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.roles import Phase, Role, Schedule
 from tilelink.schedule.steps import For, Notify, Step, Store, Wait
 from tilelink.schedule.walk import bodies, read, steps_in
@@ -94,7 +94,7 @@ def _lost_in_loops(phase: Phase) -> set[str]:
         for step in body:
             if isinstance(step, Wait):
                 waits.append((step, loops))
-            loads.extend((one.buffer, loops) for one in read(step) if one.access is not Access.POINTER)
+            loads.extend((one.buffer, loops) for one in read(step) if one.access.by_descriptor)
             for inner in bodies(step):
                 collect(inner, (*loops, step) if isinstance(step, For) else loops)
 

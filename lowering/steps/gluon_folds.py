@@ -56,7 +56,7 @@ class Fold:
         self.state = tuple(map(str, self.step.results))
         self.loads = tuple(loads[str(name)] for name in self.step.operands[3:6])
         regions = [*(load.region for load in loads.values()), self.store.region]
-        if any(region.access not in (Access.DESCRIPTOR, Access.PARTS) for region in regions):
+        if any(not region.access.whole for region in regions):
             raise self.refused("a cooperative phase with accesses by pointer")
         first = next((one for one in phase.body if isinstance(one, For) and _folds(one)), None)
         if first is None or not isinstance(first.count, int) or first.count < 1:

@@ -19,7 +19,7 @@ from math import inf
 from lowering.steps.indices import Scope
 from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Number, difference, names_in, rank, terms_of
-from tilelink.schedule.memory import Access, Memory, Region
+from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Who
 from tilelink.schedule.steps import For, If, Notify, Order, Step, Sync, Wait
@@ -151,7 +151,7 @@ class _Analysis:
             self._check(step, path, region, (fact for fact in state if fact.lacks is Order.BARRIER and not fact.stored))
         new = {self._fact(region, Order.BARRIER, False) for region in loads}
         for region in stores:
-            if region.access is not Access.POINTER:
+            if region.access.by_descriptor:
                 new.add(self._fact(region, Order.FLUSH, True))
             else:
                 new |= {self._fact(region, order, True) for order in (Order.BARRIER, Order.FENCE)}
@@ -201,7 +201,7 @@ def untold(schedule: Schedule) -> frozenset[str]:
 
 def _bars_load(fact: Fact, region: Region) -> bool:
     if fact.lacks is Order.FENCE:
-        return region.access is not Access.POINTER
+        return region.access.by_descriptor
     return fact.stored
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from lowering.steps.closing import by_host
 from lowering.steps.errors import LastNotAtEnd, OverlappingMove
 from lowering.steps.order import Path, disjoint, missing
-from tilelink.schedule.memory import Access
 from tilelink.schedule.printing import region_text
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Who
 from tilelink.schedule.steps import For, If, Move, Order, Step, Sync, Wait
@@ -98,7 +97,7 @@ def _sites(role: Role) -> Iterator[Site]:
     """Places where a Sync could help, whatever it is needed for."""
     steps = [step for phase in role.phases for step in steps_in(phase.body)]
     regions = [region for step in steps for region in (*read(step), *written(step))]
-    described = any(region.access in (Access.DESCRIPTOR, Access.PARTS) for region in regions)
+    described = any(region.access.whole for region in regions)
     orders = (Order.FLUSH, Order.BARRIER, Order.FENCE) if described else (Order.BARRIER,)
     places: list[tuple[Path, bool]] = []
     for number, phase in enumerate(role.phases):

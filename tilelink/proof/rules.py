@@ -131,7 +131,7 @@ def _regions(schedule: Schedule) -> Iterator[tuple[Role, Phase, Step, Region, bo
     for _, role, phase in phases(schedule):
         for step in steps_in(phase.body):
             for region in (*read(step), *written(step)):
-                if region.access is not Access.POINTER:
+                if region.access.by_descriptor:
                     yield role, phase, step, region, region in written(step)
 
 

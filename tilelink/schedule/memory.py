@@ -93,6 +93,15 @@ class Access(Choice):
     )
     PACED = "descriptor, a few rows at a time"  # stores that are spread over the time of a product
 
+    @property
+    def by_descriptor(self) -> bool:
+        return self is not Access.POINTER
+
+    @property
+    def whole(self) -> bool:
+        """By a descriptor, and a whole tile at once."""
+        return self in (Access.DESCRIPTOR, Access.PARTS)
+
 
 @dataclass(frozen=True, slots=True)
 class Region:

@@ -107,7 +107,7 @@ def _left_out(blocks: list[Block]) -> Iterator[Finding]:
     """Descriptors store whole tiles: they cannot leave out rows that another tile stores."""
     for block in blocks:
         for step in (done.step for done in block.done()):
-            if isinstance(step, Store) and step.skip != 0 and step.region.access is not MemoryAccess.POINTER:
+            if isinstance(step, Store) and step.skip != 0 and step.region.access.by_descriptor:
                 place, example = where(block, step, 0)
                 yield Finding(BugClass.WRONG_PLACE, place, "a descriptor cannot leave out rows of it", tile=example)
 
