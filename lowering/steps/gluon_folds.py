@@ -195,7 +195,7 @@ class _Producer(_Group):
         part: Number = 0
         for start, size in zip(step.region.start[:-2], self.schedule.shapes[buffer.name], strict=False):
             part = part * size + start
-        name = f"{buffer.name}_parts_desc"
+        name = f"{buffer.name}_desc_of_parts"
         self.descriptors[name] = Described(buffer.name, block, shared_layout(buffer, cols, rank=3), parts=True)
         self.needs[name] = ""
         self.fold.moved.setdefault(ring, (block, shared_layout(buffer, cols), buffer.name))
