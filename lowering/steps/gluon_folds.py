@@ -226,7 +226,9 @@ class _Consumer(_Group):
         if step.count > 1:
             later: dict[str, Number] = {step.variable: Index(step.variable) + 1}
             let = tuple((name, replaced(index, later)) for name, index in step.let)
-            super().loop(replace(step, count=int(step.count) - 1, let=let))
+            super().loop(replace(step, count=step.count - 1, let=let))  # which follows from what the producer counts
+        elif not (rounds := self.rounds(step)).isdigit():
+            self.spell.constants.require(f"{rounds} == 1", f"the first loop over {step.variable} has one round")
 
     def compute(self, step: Compute) -> None:
         *_, total = self.fold.state

@@ -55,6 +55,16 @@ def test_two_warpgroups_share_a_tile(ranks: int, how: How, pins: dict[str, str],
     assert run_emulated(schedule, source, calls=2).equal
 
 
+@pytest.mark.parametrize("keys", [32, 128])
+def test_producer_and_consumers_follow_an_edited_tile_of_keys(keys: int) -> None:
+    """A consumer takes the first tile in front of the loop: what is left has to follow from the same constant."""
+    machine, sizes = topologies.load("h100-nvswitch", 2), {"B": 1, "S": 512, "Q": 2, "G": 2, "D": 16}
+    schedule = spec_of("gathered", How()).plan_for(machine, sizes, "bf16", SHARED)
+    source, tile = lowering.emit(schedule), "TILE_K = tl.constexpr({})"
+    assert source.count(tile.format(64)) == 1
+    assert run_emulated(schedule, source.replace(tile.format(64), tile.format(keys)), calls=2).equal
+
+
 @pytest.mark.parametrize(
     ("sizes", "how", "says"),
     [

@@ -114,6 +114,14 @@ def test_of_real_sizes_it_is_proved_and_compiled_in_order(how: How, mover: str) 
     assert not report.findings and not report.unknown
 
 
+@pytest.mark.parametrize("how", [How(), How(causal=True)], ids=str)
+def test_an_edit_that_breaks_the_first_loop_is_refused(how: How) -> None:
+    source = lowering.emit(planned("gathered", 2, how, S=2 * 320))
+    edited = source.replace("TILE_K = tl.constexpr(128)", "TILE_K = tl.constexpr(64)")
+    with pytest.raises(AssertionError, match="has one round"):
+        exec(compile(edited, "edited", "exec"), {"__name__": "edited"})
+
+
 # ---- mistakes ----
 
 BUGS: dict[str, Change] = {
