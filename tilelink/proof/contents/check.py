@@ -30,12 +30,12 @@ from tilelink.proof.contents.user_folds import with_states_of_folds
 from tilelink.proof.contents.values import Mismatch, Values
 from tilelink.proof.findings import Finding
 from tilelink.proof.happens_before.ranks import Unlike
-from tilelink.schedule.index import names_in
+from tilelink.schedule.index import names_in, rank
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Access as MemoryAccess
 from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import Store
+from tilelink.schedule.steps import Move, Store
 from tilelink.schedule.walk import all_steps, read, written
 
 _CALLS = (2, 3)  # an even and an odd one: sets of packets are used in turn
@@ -89,10 +89,8 @@ def _over_the_end(blocks: list[Block]) -> Iterator[Finding]:
             for region, access in zip(_described(done), (*done.reads, *done.writes), strict=False):
                 if len(access.start) < 3 or region.access in (MemoryAccess.POINTER, MemoryAccess.PARTS):
                     continue
-                if region.access is MemoryAccess.PACED and not any(
-                    names_in(one) - {"rank"} for one in region.start[:-2]
-                ):
-                    continue  # a descriptor of one part, at each rank
+                if isinstance(done.step, Move) and _at_one_part(region):
+                    continue
                 if done.pieces and done.pieces[-2] is not None:  # summed over: the other operand is masked there
                     continue
                 reach = access.low[-2] - access.start[-2] + access.sizes[-2]
@@ -101,6 +99,11 @@ def _over_the_end(blocks: list[Block]) -> Iterator[Finding]:
                     lane = int(np.flatnonzero(wrong)[0]) if isinstance(region.extent[-2], int) else 0
                     place, example = where(block, done.step, lane)
                     yield Finding(BugClass.WRONG_PLACE, place, "its rows run over the end of a part", tile=example)
+
+
+def _at_one_part(region: Region) -> bool:
+    """Whether rows leave a few at a time through descriptors of one part, which each rank has."""
+    return region.access is MemoryAccess.PACED and not any(names_in(one) - {rank.op} for one in region.start[:-2])
 
 
 def _left_out(blocks: list[Block]) -> Iterator[Finding]:
