@@ -41,9 +41,8 @@ class Fold:
 
     def __init__(self, role: Role, phase: Phase) -> None:
         self.role, self.title = role, phase.title or "tiles"
-        self.moved = dict[
-            str, tuple[tuple[str, ...], str, str]
-        ]()  # in shared memory: sides of a tile, its layout, of a buffer
+        # of each place in shared memory: the sides of a tile, its layout, a buffer that it is of
+        self.moved = dict[str, tuple[tuple[str, ...], str, str]]()
         folds = [step for step in steps_in(phase.body) if isinstance(step, Compute) and step.op in FOLDS]
         loads = {step.result: step for step in steps_in(phase.body) if isinstance(step, Load)}
         stores = [step for step in steps_in(phase.body) if isinstance(step, Store)]
@@ -199,7 +198,8 @@ class _Producer(_Group):
         self.descriptors[name] = Described(buffer.name, block, shared_layout(buffer, cols, rank=3), parts=True)
         self.needs[name] = ""
         self.fold.moved.setdefault(ring, (block, shared_layout(buffer, cols), buffer.name))
-        return name, part, *step.region.start[-2:]  # type: ignore[return-value]
+        row, col = step.region.start[-2:]
+        return name, part, row, col
 
     def compute(self, step: Compute) -> None:
         if step.op in FOLDS:

@@ -24,9 +24,8 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec, bind
 from tilelink.ir.steps import SMALLEST_DOT, AttendBody, in_pieces
 from tilelink.ir.walk import flat
-from tilelink.ir.warpgroups import GROUP_WARPS
+from tilelink.ir.warpgroups import GROUP_WARPS, SHARED_ROWS
 from tilelink.planner.choices import ITEM_TILE
-from tilelink.planner.cooperative import ROWS
 from tilelink.planner.decisions import pins_of
 from tilelink.planner.fallback import pins_text
 from tilelink.planner.plan import plan_with
@@ -108,7 +107,7 @@ def _cooperative(schedule: Schedule) -> dict[str, int]:
         if role is not None and role.cooperative:
             fold = next(step for step in flat(role.body) if isinstance(step, AttendBody))
             ragged = any(axis.extent % axis.tile for axis in role.axes if axis.tile)
-            found[role.name] = ROWS if ragged and fold.how.causal else _SHARED_KEYS
+            found[role.name] = SHARED_ROWS if ragged and fold.how.causal else _SHARED_KEYS
     return found
 
 
@@ -138,7 +137,7 @@ def _loops(choices: Choices) -> Iterator[tuple[str, TritonLoop]]:
 def _small_loop(loop: TritonLoop, wide: str, head: int, keys: int) -> TritonLoop:
     """`keys`: tokens of them, each of `head` elements, where two warpgroups share tiles of attention; else 0."""
     if keys:
-        tile = TileShape(ROWS, head, keys, GROUP_WARPS, 2, warpgroups=2)
+        tile = TileShape(SHARED_ROWS, head, keys, GROUP_WARPS, 2, warpgroups=2)
         return replace(loop, tile=tile, group=min(loop.group, 2))
     turns = loop.tile.warpgroups > 1
     least = _GROUP_TILE if turns else SMALLEST_DOT
@@ -180,7 +179,7 @@ def _sizes(spec: Spec, schedule: Schedule, choices: Choices, halved: Collection[
     ranks, used = schedule.num_ranks, uses(spec, schedule)
     tiles_of = {name: loop.tile for name, loop in _loops(choices)}
     turns = any(tile.warpgroups > 1 for tile in tiles_of.values())
-    smallest = ROWS if by_heads else _GROUP_TILE if turns else SMALLEST_DOT
+    smallest = SHARED_ROWS if by_heads else _GROUP_TILE if turns else SMALLEST_DOT
     widths = {  # columns of the widest tile
         name: max([SMALLEST_DOT, *(tiles_of[loop].n for loop in loops if loop in tiles_of)])
         for name, loops in used.columns.items()

@@ -12,12 +12,10 @@ from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES, Buffer, ComputeRole,
 from tilelink.ir.steps import Access, IfOwn, MatmulBody, Notify, Operand, Place, Step, Store, Wait, in_pieces
 
 TURN_DTYPES = tuple(row.name for row in DTYPES.values() if row.tensor_cores)  # of operands
+SHARED_ROWS = 128  # of a tile that two groups share: 64 for each, as an instruction of Hopper's tensor cores computes
 GROUP_WARPS = 4  # which issue the matrix products of Hopper together (PTX ISA, wgmma)
-MOVED_ROWS = (
-    128,
-    64,
-    32,
-)  # of a chunk that a warp beside groups moves before it tells of them: as many as divide a part
+# of a chunk that a warp beside groups moves before it tells of them: as many as divide a part, or else the first of these
+MOVED_ROWS = (128, 64, 32)
 _ROWS, _LEAST_COLS, _MOST_COLS = 64, 16, 256  # of a product that one instruction computes
 _ROW_BYTES = 16  # of a matrix that a descriptor is of: a multiple of them (CUDA driver API, cuTensorMapEncodeTiled)
 

@@ -13,14 +13,13 @@ from tilelink.ir.nodes import PIECE_ROWS, CommRole, ComputeRole, Exchange
 from tilelink.ir.ops.attention import Attend
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.ir.steps import Access, AttendBody, Operand, Place, Step, Store, Wait
-from tilelink.ir.warpgroups import GROUP_WARPS, MOVED_ROWS, TURN_DTYPES
+from tilelink.ir.warpgroups import GROUP_WARPS, MOVED_ROWS, SHARED_ROWS, TURN_DTYPES
 from tilelink.planner.access import Space
 from tilelink.planner.layout import Illegal, Problem
 from tilelink.planner.rules import NO_WARP_BESIDE
 from topologies.topology import Gpu
 
 _CLOCKS_OF_US = 1750.0  # of an SM under load (H100 and H200)
-ROWS = 128  # of a tile: 64 for each group, as an instruction of Hopper's tensor cores computes
 
 
 def attend_steps(
@@ -83,8 +82,8 @@ def _of_machine(loop: TritonLoop, gpu: Gpu, dtype: str) -> str:
         return f"the matrix products of warpgroups are those of sm_90, and this is {gpu.arch}"
     if dtype not in TURN_DTYPES:
         return f"operands are {dtype}, not {' or '.join(TURN_DTYPES)}"
-    if (loop.tile.m, loop.tile.warps, loop.tile.per_sm) != (ROWS, GROUP_WARPS, 1) or loop.tail is not Tail.WHOLE:
-        return f"a tile has {ROWS} rows, each group {GROUP_WARPS} warps, and programs are alone on an SM"
+    if (loop.tile.m, loop.tile.warps, loop.tile.per_sm) != (SHARED_ROWS, GROUP_WARPS, 1) or loop.tail is not Tail.WHOLE:
+        return f"a tile has {SHARED_ROWS} rows, each group {GROUP_WARPS} warps, and programs are alone on an SM"
     return ""
 
 

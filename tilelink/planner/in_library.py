@@ -9,10 +9,10 @@ from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.op import Op
 from tilelink.ir.slices import as_computed
 from tilelink.ir.spec import DTYPE_BYTES, Attend, BoundSpec, Matmul
+from tilelink.ir.warpgroups import SHARED_ROWS
 from topologies.topology import Gpu, Vendor
 
 _OF_ATTENTION = 2  # bytes of an element
-SHARED_ROWS = 128  # of queries and of keys, in tiles that two warpgroups share
 
 
 def in_library(spec: BoundSpec) -> list[str]:
@@ -41,7 +41,8 @@ def attends_to_parts(graph: TileGraph, op: TileOp) -> bool:
 
 
 def whole_tiles(graph: TileGraph, op: TileOp) -> bool:
-    """Whether the rows of attention and the keys of each part of a sequence are whole tiles of those that warpgroups share."""
+    """Whether the rows of attention and the keys of each part of a sequence are whole tiles of those that warpgroups share, which
+    are planned with as many keys as rows."""
     how = op.operation
     assert isinstance(how, Attend), "it is attention"
     rows, keys = (

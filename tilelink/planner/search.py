@@ -207,7 +207,7 @@ class Descent:
             us = self.timing.us(trial, limit)
             if us < limit:
                 return Place(trial, us), ""
-        return None, self.timing.why_not(start)
+        return None, self.timing.why_not(start) or f"no start below {limit:.1f} us"
 
     def _near(self, start: dict[Slot, Option]) -> Iterator[dict[Slot, Option]]:
         yield start

@@ -117,8 +117,8 @@ def why_not_attended(spec: BoundSpec, topology: Topology, pins: Pins) -> str:
 
 
 def _may_attend(graph: TileGraph, library: AbstractSet[str], topology: Topology, pins: Pins) -> bool:
-    """Whether the library can compute its attention; part by part only if pins ask for it where warpgroups can share tiles, which
-    were faster, or level (2 x H200)."""
+    """Whether the library can compute its attention; part by part without a pin of ragged tokens alone: where there are
+    whole tiles, those of warpgroups were faster, or level (2 x H200)."""
     for op in attention_by(graph, library):
         asked = pinned(pins, op.name, fields.COMPUTE) is True
         if why_not_in_library(graph, op, topology.gpu):
