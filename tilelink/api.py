@@ -18,6 +18,7 @@ from tilelink.ir.movers import (
     NeededRows,
     OwnKernel,
     PlacedRows,
+    Rails,
     Transfer,
 )
 from tilelink.ir.nodes import TileShape
@@ -44,6 +45,7 @@ __all__ = [
     "PlacedRows",
     "Plan",
     "Protocol",
+    "Rails",
     "Replicate",
     "Schedule",
     "Shard",

@@ -22,6 +22,12 @@ Spec = Annotated[str, typer.Argument(metavar="SPEC", help="The overlap function,
 Sizes = Annotated[list[str] | None, typer.Argument(metavar="SIZES", help="Global sizes, M=8192 K=4096.")]
 TopologyName = Annotated[str, typer.Option("--topology", metavar="NAME|FILE", help="Name, or path of a TOML.")]
 Ranks = Annotated[int | None, typer.Option("--ranks", help="Number of ranks.", show_default="all of the topology")]
+Nodes = Annotated[
+    int | None,
+    typer.Option(
+        "--nodes", metavar="N", help="On so many nodes of the topology, with a NIC of 400 Gb/s for each rank."
+    ),
+]
 Dtype = Annotated[str, typer.Option("--dtype", help="Element type of tensors that declare none.")]
 Pins = Annotated[list[str] | None, typer.Option("--pin", metavar="K=V", help="Fix one choice; repeatable.")]
 Target = Annotated[str, typer.Option("--target", help=f"The language of the source: {' or '.join(lowering.TARGETS)}.")]
@@ -32,10 +38,16 @@ MaxMinutes = Annotated[
 
 
 def planned(
-    spec: str, sizes: list[str] | None, name: str, ranks: int | None, dtype: str, pins: list[str] | None
+    spec: str,
+    sizes: list[str] | None,
+    name: str,
+    ranks: int | None,
+    dtype: str,
+    pins: list[str] | None,
+    nodes: int | None = None,
 ) -> tuple[DeclaredSpec, Topology, Plan]:
     """What is declared, the machine `name`, and the plan for it."""
-    overlap, topology, schedule = plan_on(spec, sizes, lambda: topologies.load(name, ranks), dtype, pins)
+    overlap, topology, schedule = plan_on(spec, sizes, lambda: topologies.load(name, ranks, nodes), dtype, pins)
     return overlap.spec, topology, schedule
 
 

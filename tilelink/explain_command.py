@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import topologies
-from tilelink.command_arguments import Dtype, Pins, Ranks, Sizes, Spec, TopologyName
+from tilelink.command_arguments import Dtype, Nodes, Pins, Ranks, Sizes, Spec, TopologyName
 from tilelink.explanation import explanation_json, explanation_text
 from tilelink.ir.spec import BoundSpec, bind
 from tilelink.planner.explain import explain as explained
@@ -33,6 +33,7 @@ def explain(
     sizes: Sizes = None,
     topology: TopologyName = PLANNED_FOR,
     ranks: Ranks = None,
+    nodes: Nodes = None,
     dtype: Dtype = "bf16",
     pin: Pins = None,
     families: Families = 10,
@@ -46,7 +47,7 @@ def explain(
     the factor of a rate of the machine, at which the search chooses another family.
     """
     wanted, pins = parse_sizes(sizes or ()), parse_pins(pin or ())
-    machine = topologies.load(topology, ranks)
+    machine = topologies.load(topology, ranks, nodes)
     with working("planning"), redirect_stdout(sys.stderr):
         overlap = load_overlap(spec)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import lowering
-from tilelink.command_arguments import Dtype, Pins, Ranks, Sizes, Spec, Target, TopologyName, planned
+from tilelink.command_arguments import Dtype, Nodes, Pins, Ranks, Sizes, Spec, Target, TopologyName, planned
 from tilelink.elaborate.review import design_review
 from tilelink.plan import Plan
 from tilelink.proof.verify import verify
@@ -22,13 +22,14 @@ def plan(
     sizes: Sizes = None,
     topology: TopologyName = PLANNED_FOR,
     ranks: Ranks = None,
+    nodes: Nodes = None,
     dtype: Dtype = "bf16",
     pin: Pins = None,
     legend: Annotated[bool, typer.Option("--legend", help="Say what the signs of the design review mean.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the design review.")] = False,
 ) -> None:
     """Print the schedule."""
-    _, _, schedule = planned(spec, sizes, topology, ranks, dtype, pin)
+    _, _, schedule = planned(spec, sizes, topology, ranks, dtype, pin, nodes)
     typer.echo(schedule.to_json() if json else design_review(schedule, legend))
 
 
@@ -52,6 +53,7 @@ def emit(
     sizes: Sizes = None,
     topology: TopologyName = PLANNED_FOR,
     ranks: Ranks = None,
+    nodes: Nodes = None,
     dtype: Dtype = "bf16",
     pin: Pins = None,
     target: Target = "triton",
@@ -70,7 +72,7 @@ def emit(
             schedule = stored(of)
     else:
         assert spec is not None, "one of both is given"
-        _, _, schedule = planned(spec, sizes, topology, ranks, dtype, pin)
+        _, _, schedule = planned(spec, sizes, topology, ranks, dtype, pin, nodes)
     with working("emitting"):
         source = lowering.emit(schedule, target)
     caveat = lowering.caveat(schedule, target)

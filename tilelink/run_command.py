@@ -11,7 +11,7 @@ import typer
 
 import lowering
 import topologies
-from tilelink.command_arguments import Dtype, MaxMinutes, Pins, Ranks, Sizes, Spec, Target, plan_on
+from tilelink.command_arguments import Dtype, MaxMinutes, Nodes, Pins, Ranks, Sizes, Spec, Target, plan_on
 from tilelink.declaration import Overlap
 from tilelink.emulated_time import announce, of_spec
 from tilelink.errors import FabricUnavailable
@@ -32,21 +32,23 @@ class Device(Enum):
     CUDA = "cuda"
 
 
-def machine_of(device: Device, name: str | None, ranks: int | None) -> Topology:
+def machine_of(device: Device, name: str | None, ranks: int | None, nodes: int | None = None) -> Topology:
     """What is planned for: the topology `name`; without it the emulated machine, or these GPUs, which are never guessed.
 
+    `nodes`: as if so many nodes had these ranks.
     Raises UnknownTopology, IllegalRanks and their like, FabricUnavailable without GPUs, UnknownGpu.
     """
     if name is not None:
-        return topologies.load(name, ranks)
+        return topologies.load(name, ranks, nodes)
     match device:
         case Device.CPU:
-            return topologies.load(EMULATED, ranks)
+            return topologies.load(EMULATED, ranks, nodes)
         case Device.CUDA if not torch.cuda.is_available():
             legal = "Emulate the ranks: --device cpu."
             raise FabricUnavailable(num_ranks=ranks or "any", reason="torch sees no GPU here", legal=legal)
         case Device.CUDA:
-            return topologies.detect(ranks)
+            here = topologies.detect(ranks)
+            return topologies.load(here.name, ranks, nodes) if nodes is not None else here
 
 
 def introduction(
@@ -107,6 +109,7 @@ def run(
         ),
     ] = None,
     ranks: Ranks = None,
+    nodes: Nodes = None,
     dtype: Dtype = "bf16",
     pin: Pins = None,
     device: Annotated[Device, typer.Option("--device", help="Emulated ranks, or GPUs.")] = Device.CPU,
@@ -122,10 +125,11 @@ def run(
     max_minutes: MaxMinutes = 30.0,
 ) -> None:
     """Run the operator on all ranks and compare with a torch reference."""
-    overlap, _, schedule = plan_on(spec, sizes, lambda: machine_of(device, topology, ranks), dtype, pin)
+    overlap, _, schedule = plan_on(spec, sizes, lambda: machine_of(device, topology, ranks, nodes), dtype, pin)
     if device is Device.CPU:
         announce(f"{calls} emulated calls", of_spec(schedule.spec, calls), max_minutes, _SMALLER)
-    for line in introduction(overlap, schedule, topology, dtype, parse_pins(pin or ())):
+    named = schedule.machine.topology if nodes is not None else topology
+    for line in introduction(overlap, schedule, named, dtype, parse_pins(pin or ())):
         typer.echo(line)
     with working(f"running {calls} calls on {device.value}"):
         result = run_schedule(device, schedule, target, calls, seed, share_gpus)

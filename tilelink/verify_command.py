@@ -21,7 +21,7 @@ from tilelink.adversary.subject import Subject, of_file, of_schedule
 from tilelink.adversary.trials import Trial, run_trial
 from tilelink.adversary.verdict import Verdict, VerdictKind
 from tilelink.cli_errors import OptionOfApi, SizesOfFile
-from tilelink.command_arguments import Dtype, MaxMinutes, Pins, Ranks, Sizes, Target, TopologyName, planned
+from tilelink.command_arguments import Dtype, MaxMinutes, Nodes, Pins, Ranks, Sizes, Target, TopologyName, planned
 from tilelink.compiled import CompiledReport, check_compiled
 from tilelink.dialect_api import Report, Vendor, check_file
 from tilelink.ir.nodes import Kernel
@@ -183,6 +183,7 @@ def verify(
     sizes: Sizes = None,
     topology: TopologyName = PLANNED_FOR,
     ranks: Ranks = None,
+    nodes: Nodes = None,
     dtype: Dtype = "bf16",
     pin: Pins = None,
     seeds: Annotated[
@@ -219,8 +220,10 @@ def verify(
         raise typer.Exit(report.exit_code)
     effort = Effort(seeds, seed, workers, replay, max_minutes)
     if ":" in subject:
-        declared, machine, schedule = planned(subject, sizes, topology, ranks, dtype, pin)
-        command = _again(subject, sizes, topology, machine.num_ranks, dtype, pin, target)
+        declared, machine, schedule = planned(subject, sizes, topology, ranks, dtype, pin, nodes)
+        words = [subject, *(sizes or ()), "--topology", topology, "--ranks", str(machine.num_ranks)]
+        words += ["--nodes", str(nodes)] if nodes is not None else []
+        command = _again(words, dtype, pin, target)
         found = verify_schedule(declared, schedule, machine, target, command, effort)
     else:
         if sizes:
@@ -230,11 +233,9 @@ def verify(
     raise typer.Exit(found.kind.exit_code)
 
 
-def _again(
-    subject: str, sizes: list[str] | None, topology: str, ranks: int, dtype: str, pin: list[str] | None, target: str
-) -> str:
+def _again(words: list[str], dtype: str, pin: list[str] | None, target: str) -> str:
     """The command that verifies the same, for a counterexample."""
-    words = ["tilelink", "verify", subject, *(sizes or ()), "--topology", topology, "--ranks", str(ranks)]
+    words = ["tilelink", "verify", *words]
     words += ["--dtype", dtype] if dtype != "bf16" else []
     words += ["--target", target] if target != "triton" else []
     for one in pin or ():

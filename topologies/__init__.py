@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from topologies.detect import detect
 from topologies.errors import (
+    IllegalNodes,
     IllegalRanks,
     MalformedDescriptor,
     NoSuchPair,
@@ -28,6 +29,7 @@ from topologies.topology import Fabric, Gpu, Level, Ramp, Topology, Vendor, numb
 __all__ = [
     "Fabric",
     "Gpu",
+    "IllegalNodes",
     "IllegalRanks",
     "Level",
     "MalformedDescriptor",

@@ -81,6 +81,15 @@ class IllegalRanks(TileLinkError):
     template = "num_ranks={num_ranks} does not fit {topology}: {reason}.\nLegal num_ranks: {legal}."
 
 
+class IllegalNodes(TileLinkError):
+    """Facts: nodes, topology, reason."""
+
+    template = (
+        "nodes={nodes} does not fit {topology}: {reason}.\n"
+        "Legal: 2 or more, of a topology that is one node, which divide the number of ranks."
+    )
+
+
 class NoSuchPair(TileLinkError):
     """Facts: rank, peer, topology, num_ranks, last_rank."""
 

@@ -8,7 +8,8 @@ from importlib import resources
 from pathlib import Path
 
 from topologies.descriptor import Descriptor, parse
-from topologies.errors import IllegalRanks, UnknownTopology, UnreadableDescriptor, did_you_mean
+from topologies.errors import IllegalNodes, IllegalRanks, UnknownTopology, UnreadableDescriptor, did_you_mean
+from topologies.nodes import alone, in_nodes
 from topologies.topology import Level, Topology, numbers
 
 SUFFIX = ".toml"
@@ -20,14 +21,21 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(file.removesuffix(SUFFIX) for file in files if file.endswith(SUFFIX)))
 
 
-def load(name_or_path: str, num_ranks: int | None = None) -> Topology:
-    """The topology `name_or_path` with `num_ranks` ranks, all that it has by default.
+def load(name_or_path: str, num_ranks: int | None = None, nodes: int | None = None) -> Topology:
+    """The topology `name_or_path` with `num_ranks` ranks, all that it has by default; of one node, on so many of them if `nodes`
+    says how many, with a NIC of 400 Gb/s for each rank.
 
     A path has a slash or ends in `.toml`; anything else is one of `names()`.
-    Raises UnknownTopology, UnreadableDescriptor, MalformedDescriptor, IllegalRanks.
+    Raises UnknownTopology, UnreadableDescriptor, MalformedDescriptor, IllegalRanks, IllegalNodes.
     """
     topology = load_descriptor(name_or_path).topology
-    return topology if num_ranks is None else with_ranks(topology, num_ranks)
+    if nodes is None:
+        return topology if num_ranks is None else with_ranks(topology, num_ranks)
+    if num_ranks is not None:
+        if nodes < 1 or num_ranks % nodes:
+            raise IllegalNodes(nodes=nodes, topology=topology.name, reason=f"of {num_ranks} ranks each has as many")
+        topology = with_ranks(topology, num_ranks // nodes) if num_ranks > nodes else alone(topology)
+    return in_nodes(topology, nodes)
 
 
 def load_descriptor(name_or_path: str) -> Descriptor:

@@ -18,7 +18,17 @@ GROUPS = {
     "Collectives": ("all_gather", "reduce_scatter", "all_reduce", "send_recv"),
     "Tile ops of your own": ("op", "fold", "axes"),
     "Plan, emit, compile": ("Overlap", "Plan", "Schedule"),
-    "Movers": ("CopyEngine", "CommSms", "CopyWarps", "NeededRows", "PlacedRows", "Fused", "OwnKernel", "Library"),
+    "Movers": (
+        "CopyEngine",
+        "CommSms",
+        "CopyWarps",
+        "NeededRows",
+        "PlacedRows",
+        "Rails",
+        "Fused",
+        "OwnKernel",
+        "Library",
+    ),
     "Other values of pins": ("Protocol", "Landing", "Transfer", "Nest", "TileShape"),
     "Errors": ("TileLinkError",),
 }

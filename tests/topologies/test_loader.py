@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from importlib import resources
 from typing import TYPE_CHECKING
 
 import pytest
 
 import topologies
-from topologies import IllegalRanks, UnknownTopology, UnreadableDescriptor
+from topologies import IllegalNodes, IllegalRanks, UnknownTopology, UnreadableDescriptor, numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,3 +135,21 @@ def test_large_fabric_is_drawn_in_part(tmp_path: Path) -> None:
     text = topologies.show(topologies.load(deeper(tmp_path, 32, 4)))
     assert "32 of 1024 ranks are drawn" in text
     assert " 263" in text.splitlines()[2]
+
+
+@pytest.mark.parametrize(("ranks", "nodes", "sizes"), [(8, 2, [4, 2]), (None, 2, [8, 2]), (3, 3, [3]), (6, 3, [2, 3])])
+def test_a_node_several_times(ranks: int | None, nodes: int, sizes: list[int]) -> None:
+    topology = topologies.load("h200-nvswitch", ranks, nodes)
+    assert [level.size for level in topology.levels] == sizes
+    assert (topology.num_nodes, topology.num_ranks) == (nodes, math.prod(sizes))
+    assert {key for key, _ in numbers(topology)} == {key for key, _ in topology.provenance}
+    assert topology.levels[-1].gb_per_s == pytest.approx(45, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "nodes"), [("h800-2-nodes", None, 2), ("h200-nvswitch", 8, 1), ("h200-nvswitch", 8, 3)]
+)
+def test_illegal_nodes(name: str, ranks: int | None, nodes: int) -> None:
+    with pytest.raises(IllegalNodes) as caught:
+        topologies.load(name, ranks, nodes)
+    assert caught.value.facts["reason"]

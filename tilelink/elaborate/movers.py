@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.elaborate import signals
+from tilelink.elaborate import rails, signals
 from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
 from tilelink.elaborate.regions import (
     LANE,
@@ -89,19 +89,10 @@ def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
     """Chunks by copy engines, in the order of the exchange, each behind its source and before its signal. Roles follow each
     other: several streams share one wait for peers, whose word they could see at different times."""
     exchange = schedule.exchange(launch.exchange)
-    source, target = ends(schedule, exchange, chunk_box(exchange, CHUNK))
-    told: tuple[Step, ...] = ()
-    if exchange.transfer is Transfer.PULL:
-        told = (Notify(signals.arrived(exchange.name), (PEER, CHUNK), rank, call),)
-    elif not exchange.met:
-        told = (Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER, call),)
-    let = peer_and_chunk(exchange.order, exchange.chunks, streams=launch.streams > 1)
-    count = (schedule.num_ranks - 1) * exchange.chunks
-    body = _within_reach(exchange, (*ready(schedule, exchange), Move((source,), (target,)), *told))
-    phases = [Phase(count, body, let)]
+    phases = [*rails.handed(schedule, exchange.name)] if exchange.mover.crosses_nodes else [_copied(schedule, launch)]
     roles: list[Role] = []
     if launch.awaits_done:
-        done = Phase(1, (Wait(signals.DONE, (0,), (call - 1) * (schedule.num_ranks - 1)),), every=True)
+        done = Phase(1, (Wait(signals.DONE, (0,), (call - 1) * (schedule.ranks_per_node - 1)),), every=True)
         if launch.streams > 1:
             roles.append(Role(f"{launch.stream}_begin", CopyEngine(), (done,)))
         else:
@@ -112,11 +103,28 @@ def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
     return (*roles, Role(launch.stream, CopyEngine(launch.streams), tuple(phases)))
 
 
+def _copied(schedule: Schedule, launch: CopyProgram) -> Phase:
+    """Chunks from or to peers, one after the other."""
+    exchange = schedule.exchange(launch.exchange)
+    source, target = ends(schedule, exchange, chunk_box(exchange, CHUNK))
+    told: tuple[Step, ...] = ()
+    if exchange.transfer is Transfer.PULL:
+        told = (Notify(signals.arrived(exchange.name), (PEER, CHUNK), rank, call),)
+    elif not exchange.met:
+        told = (Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER, call),)
+    let = peer_and_chunk(exchange.order, exchange.chunks, streams=launch.streams > 1)
+    count = (schedule.num_ranks - 1) * exchange.chunks
+    body = _within_reach(exchange, (*ready(schedule, exchange), Move((source,), (target,)), *told))
+    return Phase(count, body, let)
+
+
 def programs(schedule: Schedule, comm: CommRole) -> Phase:
     """Chunks by programs, each a share of the rows of every chunk; or whole items in turn, each into its slot."""
     exchange = schedule.exchange(comm.exchange)
     if exchange.slots:
         return _items(schedule, exchange)
+    if exchange.mover.crosses_nodes:
+        return rails.puts(schedule, comm.exchange)
     first, rows = chunk_rows(exchange, CHUNK)
     begin = rows * PROGRAM // comm.programs
     share = (("begin", first + begin), ("share", rows * (PROGRAM + 1) // comm.programs - begin))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
-from tilelink.elaborate import movers, routed, signals, splits
+from tilelink.elaborate import movers, rails, routed, signals, splits
 from tilelink.elaborate.dims import Names
 from tilelink.elaborate.folds import merge_steps
 from tilelink.elaborate.library import library_collective, library_op
@@ -50,7 +51,7 @@ from tilelink.schedule.roles import (
     Engine,
     Host,
     Launch,
-    MeshAxis,
+    Network,
     Phase,
     PingPong,
     Pipelining,
@@ -97,7 +98,7 @@ def _in_numbers(planned: Planned) -> Schedule:
     buffers = (*plain, *beside)
     used = {step.signal for launch in launches for step in _words_of(launch)}
     words = tuple(signal for signal in signals.declared(planned) if signal.name in used)
-    mesh = (MeshAxis("ranks", planned.num_ranks),)
+    mesh = rails.mesh(planned)
     made = tuple((node.output.name, f"src[{node.line}] {node.output.name}") for node in planned.spec.nodes)
     sorted_ = (table for launch in planned.launches for table in routed.tables_of(launch, planned.num_ranks))
     tables = (*looked_up.values(), *sorted_)
@@ -147,17 +148,15 @@ def _sets(planned: Planned, name: str, shapes: tuple[tuple[int, ...], ...], prot
 
 def await_peers(planned: Planned, finish: Finish | None) -> tuple[Step, ...]:
     """Every peer has finished the last call, as `finish` tells it."""
-    peers = planned.num_ranks - 1
+    peer, peers = rails.near(planned)
     if finish is not None and finish.turns:
         return (Wait(signals.DONE, (0,), (call - 1) * peers),)
-    peer = (rank + 1 + STEP) % planned.num_ranks
     return (For("step", peers, (Wait(signals.DONE, (peer,), call - 1),)),)
 
 
 def finished(planned: Planned, finish: Finish) -> tuple[Step, ...]:
     """This rank has finished the call; with `meets`, so has every peer."""
-    peers = planned.num_ranks - 1
-    peer = (rank + 1 + STEP) % planned.num_ranks
+    peer, peers = rails.near(planned)
     copied: list[Step] = []
     streams = signals.streams_that_tell(planned)
     if finish.within and streams:
@@ -167,7 +166,8 @@ def finished(planned: Planned, finish: Finish) -> tuple[Step, ...]:
         return (For("step", peers, (Notify(signals.DONE, (rank,), peer, call),)),)
     outputs = tuple(name for name in planned.spec.outputs if any(one.name == name for one in planned.buffers))
     meet: tuple[Step, ...] = (Wait(signals.DONE, (0,), call * peers, outputs),) if finish.meets else ()
-    return (*copied, For("step", peers, (Notify(signals.DONE, (0,), peer),)), *meet)
+    told = For("step", peers, (Notify(signals.DONE, (0,), peer),))
+    return (*copied, *rails.ended(planned), *((told,) if peers else ()), *meet)
 
 
 def _launches(planned: Planned) -> Iterator[Launch]:
@@ -209,7 +209,9 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case Finish():
                 ending = () if launch.within else (Phase(1, finished(planned, launch), title=THIS_CALL),)
                 if ending or streams:
-                    engine: Engine = CopyEngine() if launch.by_copy else Sms(1, 1, 1) if ending else Host()
+                    engine: Engine = Sms(1, 1, 1) if ending else Host()
+                    if ending and (launch.by_copy or rails.crosses(planned)):
+                        engine = CopyEngine() if launch.by_copy else Network()
                     yield Launch(MAIN, (Role("finish", engine, ending),), tuple(dict.fromkeys(streams)))
 
 
@@ -251,10 +253,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
             case Finish():
                 last.append(Phase(1, finished(planned, carried), who=Who.LAST, title=THIS_CALL))
     every = tuple(phase for phase in first if phase.who is not Who.FIRST)
-    roles = [
-        Role(_mover(planned, comm), Sms(comm.programs, kernel.warps), (*every, movers.programs(planned, comm)))
-        for comm in kernel.beside
-    ]
+    roles = [_beside(planned, comm, kernel, every) for comm in kernel.beside]
     for comm in (one for one in kernel.comm if one.inside):
         moves = (*awaits, movers.by_warps(planned, comm))
         roles.append(Role(_mover(planned, comm), Sms(comm.programs, 1, 1, inside=True, pace=comm.pace), moves))
@@ -264,12 +263,19 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
     if kernel.compute is not None:
         engine = Sms(_programs(planned, kernel), kernel.warps, kernel.stages, kernel.per_sm, kernel.dies.count)
         roles.append(Role(f"{kernel.compute.name}_tiles", engine, (*every, *phases)))
-    front, back = roles[0], roles[-1]
+    front = roles[0]
     own = tuple(phase for phase in first if phase.who is Who.FIRST)
     roles[0] = Role(front.name, front.engine, (*own, *front.phases))
-    back = roles[-1]
-    roles[-1] = Role(back.name, back.engine, (*back.phases, *last))
+    at = next((at for at, role in enumerate(roles) if isinstance(role.engine, Network)), -1)  # which tells other nodes
+    roles[at] = replace(roles[at], phases=(*roles[at].phases, *last))
     return Launch(MAIN, tuple(roles))
+
+
+def _beside(planned: Planned, comm: CommRole, kernel: Kernel, every: tuple[Phase, ...]) -> Role:
+    """Programs that move what tiles do not."""
+    puts = planned.exchange(comm.exchange).mover.crosses_nodes
+    engine = Network(comm.programs) if puts else Sms(comm.programs, kernel.warps)
+    return Role(_mover(planned, comm), engine, (*every, movers.programs(planned, comm)))
 
 
 def _returned(planned: Planned, kernel: Kernel) -> Iterator[Phase]:

@@ -11,7 +11,8 @@
 | `X_summed` | here | a program has stored its share of the sum of a tile of X |
 | `X_added` | here | a program has stored a slice of such a tile |
 | `copied` | here | a side stream has nothing left to copy in this call |
-| `done` | at every peer | this rank has finished the call |
+| `done` | at every peer, or at those of the node | this rank has finished the call |
+| `done_far` | at the rank of the same place on each other node | this rank has finished the call |
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tilelink.schedule.index import Number, call
 from tilelink.schedule.memory import Signal
 from tilelink.schedule.names import SignalName
 
-DONE, COPIED = "done", "copied"
+DONE, DONE_FAR, COPIED = "done", "done_far", "copied"
 
 
 def counted(exchange: str) -> SignalName:
@@ -109,6 +110,7 @@ def declared(planned: Planned) -> Iterator[Signal]:
     ranks = planned.num_ranks
     adds = any(isinstance(one, Finish) and one.turns for one in planned.launches)
     yield Signal(DONE, (1 if adds else ranks,))
+    yield Signal(DONE_FAR, (ranks // planned.ranks_per_node,))
     told = {one.exchange for one in planned.launches if isinstance(one, TellPlace)}
     for exchange in planned.exchanges:
         name, chunks = exchange.name, exchange.chunks

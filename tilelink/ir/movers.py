@@ -64,6 +64,7 @@ class ChunkMover(Mover, ABC):
     issuer: ClassVar[Issuer]
     listed: ClassVar[bool] = False  # whether it moves only rows that a routing says their receiver needs
     only_pinned: ClassVar[bool] = False  # whether it is planned only if a pin asks for it
+    crosses_nodes: ClassVar[bool] = False  # whether it reaches ranks of other nodes, which loads and stores do not
 
     @property
     def sms(self) -> int:
@@ -246,6 +247,31 @@ class Fused(ChunkMover):
         return FUSED_SHARE * _ramp(topology, transfer, topology.gpu.num_sms)
 
 
+@dataclass(frozen=True, slots=True)
+class Rails(ChunkMover):
+    """Across nodes: a program puts chunks to the rank of the same place on each node, which hands them on by copy engines."""
+
+    # a chunk crosses the network once for each node, as in the gathers of FLUX and Triton-distributed
+    issuer: ClassVar[Issuer] = Issuer.STREAMS
+    crosses_nodes: ClassVar[bool] = True
+
+    @property
+    def sms(self) -> int:
+        return 1  # of the program that puts
+
+    def what(self, exchange: str) -> str:
+        return f"puts of {exchange} to other nodes, and copies inside of nodes"
+
+    def why_not_without_atomics(self, transfer: Transfer, *, by_tiles: bool) -> str:
+        return ""  # between nodes words are set, and rules ask for atomics inside of them
+
+    def gb_per_s(self, topology: Topology, transfer: Transfer, num_bytes: float) -> float:
+        return topology.copy_engine.at(num_bytes)
+
+    def start_us(self, topology: Topology) -> tuple[float, float]:
+        return topology.copy_engine_start_us, COPY_START_US
+
+
 MOVERS: tuple[type[ChunkMover], ...] = (
     CopyEngine,
     CommSms,
@@ -253,6 +279,7 @@ MOVERS: tuple[type[ChunkMover], ...] = (
     NeededRows,
     PlacedRows,
     Fused,
+    Rails,
 )  # in the order in which the search tries them
 
 

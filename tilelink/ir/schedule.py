@@ -60,6 +60,12 @@ class Schedule:
         return frozenset(name for name, choice in self.decided.computes if isinstance(choice.loop, LibraryCompute))
 
     @property
+    def ranks_per_node(self) -> int:
+        """Ranks that reach each other by loads and stores."""
+        across = (one.order.ranks for one in self.exchanges if one.mover.crosses_nodes)
+        return next((order.ranks_per_node for order in across), self.num_ranks)
+
+    @property
     def program(self) -> Schedule:
         """What it does, whatever choices have led to it."""
         return replace(self, choices=(), decided=NONE, predicted_us=0.0)

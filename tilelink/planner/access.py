@@ -99,6 +99,8 @@ def read_operand(problem: Problem, op: TileOp, read: Map, space: Space, rename: 
     index = tuple(rename.get(axis, axis) for axis in part_index(read, relation))
     window = in_part(window, relation)
     access = access_of(problem, read.value, index, space, relation.part, window)
+    if len(index) == 2 and space.ragged(index[0]) and not op.axis(part_index(read, relation)[0]).reduction:
+        access = Access.POINTER  # to a descriptor the next part begins where rows of this one end
     if relation.library:
         return Operand(relation.name, index, access, slot=slot, local=space.local, window=window)
     exchange = make_exchange(problem, relation)

@@ -13,7 +13,6 @@ from tilelink.ir.nodes import (
     CommRole,
     CopyOwn,
     CopyProgram,
-    Exchange,
     Finish,
     Kernel,
     Kind,
@@ -37,15 +36,17 @@ from tilelink.planner.layout import (
     Problem,
     by_programs,
     copies_own,
+    copy_streams,
     make_exchange,
     meets_at_end,
     source_of,
+    spinning_sms,
 )
 from tilelink.planner.library import library_op
 from tilelink.planner.one_launch import in_one_launch, launched_alike, may_share
 from tilelink.planner.peer_writes import writes
 from tilelink.planner.roles import compute_role, loop_of
-from tilelink.planner.rules import NOTHING_ELSE, peer_atomics
+from tilelink.planner.rules import NOTHING_ELSE, inner_atomics
 from tilelink.planner.states import state_merge, why_no_merge
 from tilelink.planner.tile_loops import known_loops, parts_of
 from tilelink.planner.tile_run import TileLoop
@@ -65,7 +66,7 @@ def build(problem: Problem) -> Schedule:
             topology.gpu.num_sms,
             topology.gpu.tensor_descriptors,
             topology.gpu.stream_wait_value,
-            peer_atomics(topology),
+            inner_atomics(topology),
         ),
         choices=tuple(texts(decided(problem.structure, problem.choices)).items()),
         decided=problem.choices,
@@ -85,7 +86,7 @@ class Builder:
         self.relations = [r for r in problem.graph.relations() if not r.library]
         self.exchanges = tuple(make_exchange(problem, relation) for relation in self.relations)
         self.meets = meets_at_end(problem, self.exchanges)
-        self.turns = peer_atomics(problem.topology)
+        self.turns = inner_atomics(problem.topology)
         self.out: list[Launch] = []
         self.kernels: list[tuple[int, Problem, Kernel]] = []  # so far, of which group, and what decides it
         self.known: dict[int, tuple[Problem, Kernel]] = {}  # by group, before the kernels are put in order
@@ -122,7 +123,7 @@ class Builder:
             raise Illegal(f"no tile loop reads {self.before_tiles[0].name}")
         self.out = with_tables(side_by_side(self.out, self.graph, self._free_sms()), self.exchanges)
         if self.exchanges:
-            by_copy = not peer_atomics(self.problem.topology)
+            by_copy = not self.turns
             programs = self.turns and by_programs(self.exchanges)
             within = self.turns and self._ends_in_kernel()
             if within:
@@ -144,10 +145,17 @@ class Builder:
             return False
         for launch in reversed(self.out):
             if not isinstance(launch, CopyProgram):
-                return isinstance(launch, Kernel)
+                return isinstance(launch, Kernel) and self._puts(launch)
             if launch.after_source:
                 return False
         return False
+
+    def _puts(self, kernel: Kernel) -> bool:
+        """Whether programs of the kernel reach all ranks, other nodes among them."""
+        if self.problem.topology.num_nodes == 1:
+            return True
+        told = [comm.exchange for comm in kernel.comm]
+        return any(make_exchange(self.problem, one).mover.crosses_nodes for one in self.relations if one.name in told)
 
     def _tell_places(self) -> None:
         """As early as a program can: peers that are later than this rank find the place there."""
@@ -234,9 +242,10 @@ class Builder:
             self.out.append(Publish(relation.name, staged, within=False))
         if exchange.mover.issuer is Issuer.STREAMS:
             counted = tiles or problem.split_source(relation)
-            streams = self._streams(relation)
             awaits_done = self.turns and not self.meets
-            self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted, awaits_done))
+            streams = copy_streams(problem, relation)
+            if streams:
+                self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted, awaits_done))
 
     def _merge(self, merging: Merging) -> None:
         by, machine = dict(self.problem.structure.collectives)[merging.name], self.problem.topology
@@ -369,23 +378,7 @@ class Builder:
 
     def _free_sms(self) -> int:
         """SMs that nothing holds while it waits on a side stream."""
-        return self.problem.topology.gpu.num_sms - sum(map(self._spins, self.exchanges))
-
-    def _streams(self, relation: Relation) -> int:
-        """Of a copy program."""
-        return self.problem.num_ranks - 1 if self.problem.choice(relation).per_peer else 1
-
-    def _spins(self, exchange: Exchange) -> int:
-        """SMs that one-program kernels hold while they wait on the exchange's stream."""
-        relation = self.graph.relation(exchange.name)
-        assert relation is not None
-        if exchange.mover.issuer is not Issuer.STREAMS:
-            return 0
-        streams = self._streams(relation)
-        if exchange.transfer is Transfer.PULL:
-            return streams
-        counted = self.problem.structure.by_tiles(relation.source) or self.problem.split_source(relation)
-        return streams if counted and not self.problem.topology.gpu.stream_wait_value else 0
+        return self.problem.topology.gpu.num_sms - sum(spinning_sms(self.problem, one) for one in self.exchanges)
 
     def _hosted_by(self, relation: Relation) -> int:
         """Group whose launch carries the communication programs: the maker's, or else the first reader's."""

@@ -36,7 +36,7 @@ from tilelink.planner.choices import Pin, Pins, pinned
 from tilelink.planner.fields import AnyField
 from tilelink.planner.rules import peer_atomics
 from tilelink.planner.states import merges
-from topologies.topology import Fabric, Topology
+from topologies.topology import Topology
 
 MOST_PACKETS = 512 << 10  # to a peer: beyond, signals cost less than the numbers that packets of LL carry (2 x H200)
 COLLECTIVES = (AllGather, ReduceScatter, AllReduce, SendRecv, Merged)
@@ -107,8 +107,13 @@ FIELD_RULES: tuple[tuple[Callable[[type, Collective], bool], str], ...] = (
 
 RULES: tuple[Rule, ...] = (
     (
-        lambda x: not x.how.by_library and any(level.fabric is Fabric.NETWORK for level in x.topology.levels),
-        lambda x: f"peers on other nodes of {x.topology.name} have no address here: mover=Library()",
+        lambda x: (
+            x.topology.num_nodes > 1 and not x.how.by_library and not (x.operation is AllGather and x.how.by_chunks)
+        ),
+        lambda x: (
+            f"peers on other nodes of {x.topology.name} have no address here, and only an all_gather is put to them by chunks: "
+            "mover=Library()"
+        ),
     ),
     (
         lambda x: not peer_atomics(x.topology) and bool(x.how.why_not_without_atomics),

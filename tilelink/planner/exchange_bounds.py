@@ -15,6 +15,7 @@ from tilelink.planner.cost import STREAM_US
 from tilelink.planner.layout import copies_own, exchange_of
 from tilelink.planner.links import SIGNAL_COPY_US, SUM_LOAD_SHARE, chunk_us, drag_us
 from tilelink.planner.memo import remembered
+from tilelink.planner.rails import hops_us
 from tilelink.planner.structure import Structure
 
 
@@ -86,6 +87,10 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
         counted = scatters and exchange.counted
         made = peers / topology.num_ranks if counted else 0.0
         return Least(loads, publish=publish, made=made, counted=counted, returns=returns)
+    if exchange.mover.crosses_nodes:
+        all_us, first_us = hops_us(topology, exchange, size)
+        drag, spins = drag_us(topology, exchange, size), 1 if topology.ranks_per_node > 1 else 0
+        return Least(all_us, first_us, STREAM_US, drag, copy=copy, beside=True, gathers=True, spins=spins)
     made = by_tiles or structure.split_source(relation, choice)
     waits = exchange.transfer is Transfer.PULL or (made and not topology.gpu.stream_wait_value)
     hidden = COPY_START_US if choice.per_peer else 0.0

@@ -16,7 +16,7 @@ from tilelink.ir.routed import Placed, Sent
 from tilelink.planner.group import Group
 from tilelink.planner.in_library import attends_to_parts
 from tilelink.planner.memo import Memo, remembered
-from tilelink.planner.rules import peer_atomics, why_illegal
+from tilelink.planner.rules import inner_atomics, why_illegal
 from tilelink.planner.structure import Structure, around
 from topologies.topology import Topology
 
@@ -220,7 +220,7 @@ def meets_at_end(problem: Problem, exchanges: tuple[Exchange, ...]) -> bool:
     """Whether calls end together, so that nothing at the beginning of one waits for the peers: for what is put together in
     place, where such a wait would hold up the stream for all that follows, and where copy engines and programs would each
     have to wait. Elsewhere waiting late is better: behind the first tiles, which hides that peers are late."""
-    if not exchanges or not peer_atomics(problem.topology):
+    if not exchanges or not inner_atomics(problem.topology):
         return False
     pulled = {x.source for x in exchanges if x.transfer is Transfer.PULL}
     made = (r for r in problem.graph.relations() if problem.structure.is_made_by_library(r.source))
@@ -234,6 +234,27 @@ def waits_late(topology: Topology, exchanges: tuple[Exchange, ...]) -> bool:
     engines do, whose streams wait while the first tiles are computed; or only programs do."""
     pushed = all(x.mover.issuer is Issuer.STREAMS and x.transfer is Transfer.PUSH for x in exchanges)
     return topology.gpu.stream_wait_value if pushed else by_programs(exchanges)
+
+
+def copy_streams(problem: Problem, relation: Relation) -> int:
+    """Streams of the copy program of a relation; none where a node has one rank, to which nothing is copied."""
+    if problem.choice(relation).mover.crosses_nodes:
+        return 1 if problem.topology.ranks_per_node > 1 else 0
+    return problem.num_ranks - 1 if problem.choice(relation).per_peer else 1
+
+
+def spinning_sms(problem: Problem, exchange: Exchange) -> int:
+    """SMs that one-program kernels hold while they wait on the exchange's stream: until a peer has set a word to the number of
+    the call, which the host does not know; or for any word, if streams wait for none."""
+    relation = problem.graph.relation(exchange.name)
+    assert relation is not None
+    if exchange.mover.issuer is not Issuer.STREAMS:
+        return 0
+    streams = copy_streams(problem, relation)
+    if exchange.transfer is Transfer.PULL or exchange.mover.crosses_nodes:
+        return streams
+    counted = problem.structure.by_tiles(relation.source) or problem.split_source(relation)
+    return streams if counted and not problem.topology.gpu.stream_wait_value else 0
 
 
 def by_programs(exchanges: tuple[Exchange, ...]) -> bool:

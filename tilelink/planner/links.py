@@ -83,7 +83,8 @@ def drag_us(topology: Topology, exchange: Exchange, element_bytes: int) -> float
     peers = topology.num_ranks - 1 if exchange.reach is None else exchange.reach
     match exchange.mover.issuer:
         case Issuer.STREAMS:
-            return _COPY_DRAG_US * (topology.num_ranks - 1) * exchange.chunks
+            nodes = topology.num_nodes if exchange.mover.crosses_nodes else 1
+            return _COPY_DRAG_US * (topology.num_ranks - nodes) * exchange.chunks
         case Issuer.WARPS:
             moved = peers * exchange.rows * exchange.cols * element_bytes
             return _WARPS_DRAG * moved / topology.link_gb_per_s(0, 1) / 1e3

@@ -66,6 +66,7 @@ def exchange_options(
         return _kept([ExchangeChoice(Fused(), one, 1, Nest.RANK_MAJOR) for one in Transfer], relation.name, pins)
     listed = structure.sent(relation) is not None
     kinds = [kind for kind in MOVERS if (listed or not kind.listed) and kind.issuer is not Issuer.WARPS]
+    kinds = [kind for kind in kinds if kind.crosses_nodes == (topology.num_nodes > 1)]
     movers = [mover for kind in kinds for mover in kind.tried(topology.gpu)]
     chunks = _cuts(structure, relation, pins)
     wanted = pinned(pins, relation.name, fields.MOVER)

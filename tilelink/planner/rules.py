@@ -15,12 +15,12 @@ from tilelink.ir.enums import Tail
 from tilelink.ir.graph import Relation
 from tilelink.ir.movers import ChunkMover, Issuer, Transfer
 from tilelink.ir.nodes import TURN_SLICE_BYTES, Kind
-from tilelink.ir.order import Cut
+from tilelink.ir.order import Cut, Nest
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.planner.group import Group
 from tilelink.planner.memo import remembered
 from tilelink.planner.structure import Structure
-from topologies.topology import Topology
+from topologies.topology import Fabric, Topology
 
 
 class Carried(NamedTuple):
@@ -34,6 +34,8 @@ class Carried(NamedTuple):
     cut: Cut  # what chunks are
     rows: int  # of a part
     cols: int
+    gathered: bool  # parts of all ranks, by each of them
+    chunk_major: bool  # a chunk of every rank, then the next chunk
     bounded: bool  # through a number of slots
     returned: bool  # row by row, to the ranks of tokens
     by_experts: bool  # tiles that make the source have rows of one expert each
@@ -90,6 +92,32 @@ RULES: tuple[Rule, ...] = (
     (
         lambda x: (x.chunks - 1) * x.chunk_extent >= x.extent,
         lambda x: f"{x.extent} {x.unit} in chunks of {x.chunk_extent} {x.unit} are fewer than {x.chunks} chunks",
+    ),
+    (
+        lambda x: x.mover.crosses_nodes and x.topology.num_nodes == 1,
+        lambda x: f"all ranks of {x.topology.name} are on one node, between which nothing is put over a network",
+    ),
+    (
+        lambda x: x.topology.num_nodes > 1 and not x.mover.crosses_nodes and not x.bounded,
+        lambda x: (
+            f"{x.mover.text} reaches ranks of its node alone, and {x.topology.name} has {x.topology.num_nodes} nodes: "
+            f"mover=Rails() crosses the network"
+        ),
+    ),
+    (
+        lambda x: x.mover.crosses_nodes and not (inner_atomics(x.topology) and x.topology.gpu.stream_wait_value),
+        lambda x: (
+            f"ranks of a node of {x.topology.name} tell each other by atomics when a call has ended, and streams wait for words "
+            "that come over the network: its links carry none, or its streams do not wait"
+        ),
+    ),
+    (
+        lambda x: x.mover.crosses_nodes and not (x.gathered and x.push and not x.made and x.cut is Cut.ROWS),
+        lambda x: f"rows of inputs that are gathered go along rails, pushed by their owner: {x.name} is no such thing",
+    ),
+    (
+        lambda x: x.mover.crosses_nodes and x.chunk_major,
+        lambda x: f"chunks of {x.name} go along rails node by node: nest=rank by rank",
     ),
     (
         lambda x: not peer_atomics(x.topology) and bool(x.no_atomics),
@@ -319,7 +347,10 @@ def carried(structure: Structure, relation: Relation, choice: ExchangeChoice) ->
     made = structure.by_tiles(relation.source) or structure.split_source(relation, choice)
     cut = choice.cut or Cut.ROWS
     known = _sent(structure, relation.name)
-    return Carried(mover=choice.mover, push=push, chunks=choice.chunks, cut=cut, made=made, **known)
+    chunk_major = choice.nest is Nest.CHUNK_MAJOR
+    return Carried(
+        mover=choice.mover, push=push, chunks=choice.chunks, cut=cut, made=made, chunk_major=chunk_major, **known
+    )
 
 
 @remembered
@@ -333,6 +364,7 @@ def _sent(structure: Structure, name: str) -> dict[str, Any]:
         "source": relation.source,
         "rows": relation.part[0],
         "cols": relation.part[1] if len(relation.part) > 1 else 1,
+        "gathered": relation.kind is Kind.GATHER and relation.dim == 0,
         "bounded": relation.kind is Kind.SHIFT,
         "returned": relation.kind is Kind.RETURN,
         "by_experts": structure.by_experts(relation.source),
@@ -358,3 +390,8 @@ def item_counts(rows: int) -> list[int]:
 def peer_atomics(topology: Topology) -> bool:
     """Whether every link carries atomics on a peer's memory."""
     return all(level.peer_atomics for level in topology.levels)
+
+
+def inner_atomics(topology: Topology) -> bool:
+    """Whether every link that carries loads and stores does."""
+    return all(level.peer_atomics for level in topology.levels if level.fabric is not Fabric.NETWORK)

@@ -14,6 +14,7 @@ from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.planner.draft import Parts
 from tilelink.planner.links import chunk_us, num_links
 from tilelink.planner.loop import Times
+from tilelink.planner.rails import course
 from topologies.topology import Topology
 
 _FEW = 32  # transfers, which are faster one by one than as arrays
@@ -78,6 +79,9 @@ class Transfers:
         """Run the mover: each transfer starts when the one before is done and its source is complete."""
         name = exchange.source or exchange.target
         size = DTYPE_BYTES[self.parts.buffer(name).dtype]
+        if exchange.mover.crosses_nodes:
+            self._along_rails(exchange, size)
+            return
         us = chunk_us(self.topology, exchange, size, made=exchange.counted)
         by_rank = exchange.order.nest is Nest.RANK_MAJOR
         peers = self.peers if exchange.reach is None else exchange.reach  # of the rank that needs most
@@ -102,6 +106,17 @@ class Transfers:
         arrived[:peers] = places + self.topology.levels[0].signal_us
         self.arrivals[exchange.name] = arrived
         self.end = max(self.end, float(ends[-1]))
+
+    def _along_rails(self, exchange: Exchange, size: int) -> None:
+        """Behind others, with which it shares the NIC and the port."""
+        before = max(
+            (float(times.max()) for name, times in self.arrivals.items() if name != exchange.name), default=0.0
+        )
+        found = course(self.topology, exchange, size, max(before, float(self.made[exchange.name].min())))
+        self.moves[exchange.name] = np.array((found.begins, found.ends)).T
+        self.port[exchange.name] = np.array((found.starts, found.ends)).T
+        self.arrivals[exchange.name] = found.arrivals
+        self.end = max(self.end, float(found.arrivals.max()))
 
     def _streams(self, exchange: Exchange) -> int:
         """Of its copies, of which one after the other passes the port. Where each peer has a link of its own, the times of
