@@ -1,15 +1,20 @@
-"""Which values of a schedule calls of libraries compute: their sums may be rounded on the way."""
+"""Which values of a schedule calls of libraries compute: their sums may be rounded on the way. So are sums over several nodes,
+of each node before it is put."""
 
 from __future__ import annotations
 
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.slices import as_computed
-from tilelink.ir.spec import Slice
+from tilelink.ir.spec import AllReduce, ReduceScatter, Slice
+
+_SUMS = ReduceScatter | AllReduce
 
 
 def library_values(schedule: Schedule) -> frozenset[str]:
-    """Names of the values that the library multiplies, or adds over the ranks."""
+    """Names of the values that the library multiplies, or adds over the ranks, or that nodes add before others do."""
     found = {name for name, how in schedule.decided.collectives if how.by_library} | schedule.by_library
+    if any(exchange.relayed for exchange in schedule.exchanges):
+        found |= {node.output.name for node in schedule.spec.nodes if isinstance(node.operation, _SUMS)}
     made, computed = (
         {node.output.name for node in spec.nodes if not isinstance(node.operation, Slice)}
         for spec in (schedule.spec, as_computed(schedule.spec))

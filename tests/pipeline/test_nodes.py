@@ -18,7 +18,7 @@ from tests.pipeline.random_specs import random_spec
 from tests.pipeline.workloads import load
 from tests.schedule.judged import judged
 from tests.schedule.operators import Operator
-from tilelink import Shard, Tensor, dims
+from tilelink import Partial, Shard, Tensor, dims
 from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.schedule import Schedule
@@ -32,7 +32,7 @@ from tilelink.schedule.index import rank
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.roles import Network, Sms
 from tilelink.schedule.roles import Schedule as Steps
-from tilelink.schedule.steps import Move, Notify, Step, Wait
+from tilelink.schedule.steps import Compute, For, Move, Notify, Step, Sync, Wait
 from tilelink.schedule.walk import mapped, with_bodies, with_phases, with_roles
 from topologies.topology import Topology
 
@@ -59,13 +59,29 @@ def both(
     return tilelink.matmul(tilelink.all_gather(x, dim=0), tilelink.all_gather(w, dim=0))
 
 
-SPECS = {"ag_gemm": load("02_ag_gemm.py:ag_gemm"), "gathered": gathered, "both": both}
+@tilelink.overlap
+def scattered(x: Tensor(M, K, placement=Partial())) -> Tensor:  # type: ignore[valid-type]
+    return tilelink.reduce_scatter(x, dim=0)
+
+
+@tilelink.overlap
+def there_and_back(x: Tensor(M, K, placement=Partial()), w: Tensor(K, N, placement=Shard(1))) -> Tensor:  # type: ignore[valid-type]
+    """What one exchange brings another one takes on."""
+    return tilelink.matmul(tilelink.all_gather(tilelink.reduce_scatter(x, dim=0), dim=0), w)
+
+
+EXAMPLES = {"ag_gemm": "02_ag_gemm.py", "gemm_rs": "03_gemm_rs.py", "gemm_ar": "04_gemm_ar.py", "mlp": "05_mlp.py"}
+SPECS = {name: load(f"{file}:{name}") for name, file in EXAMPLES.items()}
+SPECS |= {"gathered": gathered, "both": both, "scattered": scattered, "there_and_back": there_and_back}
+MATMULS = {"ag_gemm", "gemm_rs", "gemm_ar", "mlp", "both", "there_and_back"}
 
 
 def planned(name: str, mesh: tuple[int, int], pins: dict[str, str], rows: int = 24) -> Schedule:
     ranks = mesh[0] * mesh[1]
-    sizes = {"M": rows * ranks, "K": 16 * ranks} | ({"N": 8 * ranks} if name != "gathered" else {})
-    pins = pins | {"mover": "Rails()"} | ({"compute": "triton"} if name != "gathered" else {})
+    every = {"M": rows * ranks, "K": 16 * ranks, "N": 8 * ranks, "H": 32, "F": 16 * ranks}
+    sizes = {str(dim): every[str(dim)] for value in SPECS[name].spec.inputs for dim in value.shape}
+    pins = {"mover": "Rails(2)", **pins} | ({"compute": "triton"} if name in MATMULS else {})
+    pins |= {"algorithm": "two-shot"} if name == "gemm_ar" else {}
     return SPECS[name].plan_for(machine(*mesh), sizes, "fp32", pins)
 
 
@@ -75,18 +91,35 @@ def planned(name: str, mesh: tuple[int, int], pins: dict[str, str], rows: int = 
 @pytest.mark.quick(4)
 def test_equal_to_torch(name: str, mesh: tuple[int, int], chunks: str) -> None:
     schedule = planned(name, mesh, {"chunks": chunks})
-    assert {exchange.mover.text for exchange in schedule.exchanges} == {"Rails()"}
+    assert {exchange.mover.text for exchange in schedule.exchanges} == {"Rails(2)"}
     proof = verify(schedule)
     assert proof.proved, proof.lines()
     for target in ("triton", "triton-distributed") if chunks == "2" else ("triton",):
         assert run_emulated(schedule, lowering.emit(schedule, target), calls=3, seed=int(chunks)).equal
 
 
+@pytest.mark.parametrize("place", ["epilogue", "kernel"])
 @pytest.mark.parametrize("mesh", MESHES[:3], ids=str)
 @pytest.mark.quick(1)
-def test_whenever_puts_land(mesh: tuple[int, int]) -> None:
-    steps = with_own_names(instantiated(elaborated(planned("ag_gemm", mesh, {"chunks": "2", "tile": "16x16x16/4w2s"}))))
-    operator = Operator(with_flights(steps), lambda x, w: [torch.cat(x) @ one for one in w])
+def test_sums_in_each_place(mesh: tuple[int, int], place: str) -> None:
+    schedule = planned("gemm_rs", mesh, {"chunks": "2", "sum": place})
+    assert verify(schedule).proved
+    assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
+
+
+REFERENCES: dict[str, Callable[..., list[torch.Tensor]]] = {
+    "ag_gemm": lambda x, w: [torch.cat(x) @ one for one in w],
+    "gemm_rs": lambda x, w: list(sum(a @ b for a, b in zip(x, w, strict=True)).chunk(len(x))),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("mesh", MESHES[:3], ids=str)
+@pytest.mark.quick(1)
+def test_whenever_puts_land(mesh: tuple[int, int], name: str) -> None:
+    pins = {"chunks": "2", "tile": "16x16x16/4w2s"} | ({"sum": "epilogue"} if name == "gemm_rs" else {})
+    steps = with_own_names(instantiated(elaborated(planned(name, mesh, pins))))
+    operator = Operator(with_flights(steps), REFERENCES[name])
     assert judged(operator, range(8), ROOM) == "right"
 
 
@@ -161,14 +194,46 @@ BUGS: dict[str, tuple[Callable[[Steps], Steps], tuple[Wrong, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("bug", BUGS)
-def test_mistakes_are_refuted(bug: str) -> None:
-    steps = instantiated(elaborated(planned("ag_gemm", (2, 2), {"chunks": "2"})))
-    edit, kinds = BUGS[bug]
+OF_SUMS: dict[str, tuple[Callable[[Steps], Steps], tuple[Wrong, ...]]] = {
+    "a sum that does not wait for the node": (
+        without(lambda one: isinstance(one, Wait) and "part" in str(one.index) and "segment" not in str(one.index)),
+        (Wrong.EARLY_READ, Wrong.NOT_AWAITED, Wrong.OVERWRITTEN, Wrong.TOLD_EARLY),
+    ),
+    "a sum that is stored again while it is put": (
+        without(lambda one: isinstance(one, Sync)),
+        (Wrong.OVERWRITTEN,),
+    ),
+    "a rail that may still read": (
+        without(lambda one: isinstance(one, Wait) and one.signal == "done_far"),
+        (Wrong.OVERWRITTEN,),
+    ),
+    "tiles that do not wait for other nodes": (
+        without(lambda one: isinstance(one, Wait) and "segment" in str(one.index)),
+        (Wrong.EARLY_READ, Wrong.NOT_AWAITED, Wrong.OVERWRITTEN, Wrong.TOLD_EARLY),
+    ),
+    "stores to another node": (by_sms, (Wrong.ACROSS,)),
+}
+
+
+@pytest.mark.parametrize(("name", "bug"), [*(("ag_gemm", bug) for bug in BUGS), *(("gemm_rs", bug) for bug in OF_SUMS)])
+def test_mistakes_are_refuted(name: str, bug: str) -> None:
+    steps = instantiated(elaborated(planned(name, (2, 2), {"chunks": "2"})))
+    edit, kinds = (BUGS if name == "ag_gemm" else OF_SUMS)[bug]
     changed = edit(steps)
     assert changed != steps
     refutation = checked(changed).refutation
     assert refutation is not None and refutation.wrong in kinds, str(refutation)
+
+
+def test_a_sum_that_leaves_out_a_rank_is_no_value_of_the_spec() -> None:
+    schedule = planned("gemm_rs", (2, 4), {})
+
+    def fewer(step: Step) -> tuple[Step, ...]:
+        adds = isinstance(step, For) and step.count == 3 and any(isinstance(one, Compute) for one in step.body)
+        return (replace(step, count=2),) if adds and isinstance(step, For) else (step,)
+
+    steps = with_bodies(instantiated(elaborated(schedule)), lambda body: mapped(body, fewer))
+    assert any("is added 0 times" in finding.fact for finding in verify(schedule, steps).findings)
 
 
 # ---- what is legal -----------------------------------------------------------------------------------------------------
@@ -178,10 +243,10 @@ def test_mistakes_are_refuted(bug: str) -> None:
     ("nodes", "pins", "reason"),
     [
         (2, {"mover": "CopyEngine()"}, "Legal mover: Rails"),
-        (2, {"mover": "Rails()", "nest": "chunk by chunk"}, "node by node"),
-        (2, {"mover": "Rails()", "transfer": "pull"}, "pushed by their owner"),
-        (2, {"mover": "Rails()", "compute": "library"}, "no tile loop"),
-        (None, {"mover": "Rails()"}, "Legal mover: Fused"),
+        (2, {"mover": "Rails(1)", "nest": "chunk by chunk"}, "Legal nest: rank by rank"),
+        (2, {"mover": "Rails(1)", "transfer": "pull"}, "pushed by their owner"),
+        (2, {"mover": "Rails(1)", "compute": "library"}, "no tile loop"),
+        (None, {"mover": "Rails(1)"}, "Legal mover: Fused"),
     ],
 )
 def test_why_not(nodes: int | None, pins: dict[str, str], reason: str) -> None:
@@ -191,11 +256,10 @@ def test_why_not(nodes: int | None, pins: dict[str, str], reason: str) -> None:
         )
 
 
-def test_only_gathers_cross_nodes_by_chunks() -> None:
-    rs = load("03_gemm_rs.py:gemm_rs")
-    with pytest.raises((IllegalPin, NoLegalSchedule), match="Legal algorithm: library"):
-        rs.plan_for(machine(2, 2), {"M": 256, "K": 64, "N": 64}, "fp32", {"algorithm": "direct"})
-    assert not rs.plan_for(machine(2, 2), {"M": 256, "K": 64, "N": 64}, "fp32").exchanges
+def test_one_shot_does_not_cross_nodes() -> None:
+    ar = load("04_gemm_ar.py:gemm_ar")
+    with pytest.raises((IllegalPin, NoLegalSchedule), match="two-shot"):
+        ar.plan_for(machine(2, 2), {"M": 256, "K": 64, "N": 64}, "fp32", {"algorithm": "one-shot"})
 
 
 # ---- random ------------------------------------------------------------------------------------------------------------

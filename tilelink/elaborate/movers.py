@@ -89,7 +89,12 @@ def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
     """Chunks by copy engines, in the order of the exchange, each behind its source and before its signal. Roles follow each
     other: several streams share one wait for peers, whose word they could see at different times."""
     exchange = schedule.exchange(launch.exchange)
-    phases = [*rails.handed(schedule, exchange.name)] if exchange.mover.crosses_nodes else [_copied(schedule, launch)]
+    if not exchange.mover.crosses_nodes:
+        phases = [_copied(schedule, launch)]
+    elif exchange.relayed:
+        phases = [rails.brought(schedule, exchange, ready(schedule, exchange))]
+    else:
+        phases = [*rails.handed(schedule, exchange, ready(schedule, exchange))]
     roles: list[Role] = []
     if launch.awaits_done:
         done = Phase(1, (Wait(signals.DONE, (0,), (call - 1) * (schedule.ranks_per_node - 1)),), every=True)
@@ -124,7 +129,8 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
     if exchange.slots:
         return _items(schedule, exchange)
     if exchange.mover.crosses_nodes:
-        return rails.puts(schedule, comm.exchange)
+        along = rails.relayed if exchange.relayed else rails.puts
+        return along(schedule, comm, ready(schedule, exchange))
     first, rows = chunk_rows(exchange, CHUNK)
     begin = rows * PROGRAM // comm.programs
     share = (("begin", first + begin), ("share", rows * (PROGRAM + 1) // comm.programs - begin))

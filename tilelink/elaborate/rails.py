@@ -3,26 +3,34 @@
 A rank reaches those of its node by loads and stores, and of each other node the rank of the same place, its rail, by puts. So it
 waits for these alone before it writes to them, and tells these alone when it has ended: `done` counts the ranks of its node, and
 `done_far` has a word for each node, which the rail there sets.
+
+Of what is gathered an owner puts chunks to its rails, which hand them on. Of what is scattered, ranks of a node copy what is for
+another node to the rank of that rail, which adds it and puts the sum: the target of rank r has a part from each rank of its node,
+number `node * local + place`, for each node of them, and behind all these a sum from each other node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE
-from tilelink.elaborate.regions import chunk_box, chunk_region
+from tilelink.elaborate.regions import Box, chunk_box, chunk_region
 from tilelink.elaborate.stores import STEP
-from tilelink.ir.nodes import Exchange
+from tilelink.ir.nodes import CommRole, Exchange
 from tilelink.ir.schedule import Schedule
-from tilelink.schedule.index import Index, Number, call, rank
-from tilelink.schedule.memory import Region
+from tilelink.schedule.index import Index, Number, call, least, rank
+from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.network import TRANSPORTS
 from tilelink.schedule.roles import MeshAxis, Phase
-from tilelink.schedule.steps import For, Let, Move, Notify, Order, Step, Sync, Wait
+from tilelink.schedule.steps import Compute, For, Let, Load, Move, Notify, Order, Step, Store, Sync, Wait
 
 # what the weakest promises is what all of them promise: a signal tells of its own put, and whoever issues it asks when its source
 # is free
 WEAKEST = TRANSPORTS["NVSHMEM put_signal_nbi"]
-NODE, LOCAL, GROUP, PEER, CHUNK = Index("node"), Index("local"), Index("group"), Index("peer"), Index("chunk")
+GROUP, PEER, CHUNK, PART, OWNER = (Index(name) for name in ("group", "peer", "chunk", "part", "owner"))
+_QUIET = Sync(Order.QUIET)
+_ADDED_ROWS, _ADDED_COLS = 16, 256  # of a tile that is added at a time: 32 registers of a thread of 4 warps
 
 
 def mesh(schedule: Schedule) -> tuple[MeshAxis, ...]:
@@ -36,6 +44,9 @@ def mesh(schedule: Schedule) -> tuple[MeshAxis, ...]:
 def crosses(schedule: Schedule) -> bool:
     """Whether exchanges of the schedule go over a network."""
     return any(exchange.mover.crosses_nodes for exchange in schedule.exchanges)
+
+
+# ---- the end of a call -------------------------------------------------------------------------------------------------
 
 
 def near(schedule: Schedule) -> tuple[Number, int]:
@@ -56,39 +67,35 @@ def ended(schedule: Schedule) -> tuple[Step, ...]:
     return (For("step", nodes - 1, (Notify(signals.DONE_FAR, (rank // size,), there, call),)),)
 
 
-def puts(schedule: Schedule, name: str) -> Phase:
+# ---- gathers -----------------------------------------------------------------------------------------------------------
+
+
+def puts(schedule: Schedule, comm: CommRole, ready: tuple[Step, ...]) -> Phase:
     """The own chunks, node by node, to the rail there: behind the word that it has ended the last call."""
-    exchange = schedule.exchange(name)
-    size, nodes = exchange.order.ranks.ranks_per_node, schedule.num_ranks // exchange.order.ranks.ranks_per_node
+    exchange = schedule.exchange(comm.exchange)
     source, target = _ends(schedule, exchange, rank)
-    told = Notify(signals.arrived(name), (rank, CHUNK), PEER, call)
-    body = (Wait(signals.DONE_FAR, (GROUP,), call - 1), Move((source,), (target,), told), Sync(Order.QUIET))
-    let: Let = (
-        ("group", _turned(exchange, rank // size, TILE // exchange.chunks, nodes)),
-        ("peer", GROUP * size + rank % size),
-        ("chunk", TILE % exchange.chunks),
-    )
-    return Phase((nodes - 1) * exchange.chunks, body, let, title="own chunks to the same place on each other node")
+    told = Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER, call)
+    body = (*ready, Wait(signals.DONE_FAR, (GROUP,), call - 1), Move((source,), (target,), told), _QUIET)
+    let = (*_away(schedule, exchange), ("peer", GROUP * _local(exchange) + rank % _local(exchange)))
+    return Phase((_nodes(schedule, exchange) - 1) * exchange.chunks, body, let, title="own chunks to the rails")
 
 
-def handed(schedule: Schedule, name: str) -> tuple[Phase, ...]:
+def handed(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> tuple[Phase, ...]:
     """Chunks to the ranks of the node: own ones, then those that have come along the rail, in the order in which they come."""
-    exchange = schedule.exchange(name)
-    size, chunks = exchange.order.ranks.ranks_per_node, exchange.chunks
-    nodes, others = schedule.num_ranks // size, size - 1
-    peer = rank // size * size + _turned(exchange, rank % size, TILE % others, size)
-    let: Let = (("peer", peer), ("chunk", TILE // others % chunks))
+    name, size, chunks = exchange.name, _local(exchange), exchange.chunks
+    nodes, others = _nodes(schedule, exchange), size - 1
+    let: Let = (("peer", _beside(exchange, TILE % others)), ("chunk", TILE // others % chunks))
     own, target = _ends(schedule, exchange, rank)
     told = Notify(signals.arrived(name), (rank, CHUNK), PEER, call)
-    first = Phase(others * chunks, (Move((own,), (target,)), told), let, title="own chunks to the ranks of the node")
+    steps = (*ready, Move((own,), (target,)), told)
+    first = Phase(others * chunks, steps, let, title="own chunks to the ranks of the node")
     group = (rank // size + 1 + TILE // (others * chunks)) % nodes
     let = (("group", group), ("owner", GROUP * size + rank % size), *let)
-    owner = Index("owner")
-    come, target = _ends(schedule, exchange, owner)
+    come, target = _ends(schedule, exchange, OWNER)
     steps = (
-        Wait(signals.arrived(name), (owner, CHUNK), call, (exchange.target,)),
+        Wait(signals.arrived(name), (OWNER, CHUNK), call, (exchange.target,)),
         Move((come,), (target,)),
-        Notify(signals.arrived(name), (owner, CHUNK), PEER, call),
+        Notify(signals.arrived(name), (OWNER, CHUNK), PEER, call),
     )
     title = "chunks that have come from other nodes, to the ranks of this one"
     return first, Phase((nodes - 1) * chunks * others, steps, let, title=title)
@@ -101,6 +108,127 @@ def _ends(schedule: Schedule, exchange: Exchange, owner: Number) -> tuple[Region
     source = exchange.source if owner is rank else exchange.target
     there = chunk_region(schedule, exchange.target, exchange, owner, box, PEER)
     return chunk_region(schedule, source, exchange, number, box), there
+
+
+# ---- scatters ----------------------------------------------------------------------------------------------------------
+
+
+def brought(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> Phase:
+    """Chunks for each node, in the order in which they are made, to the ranks of this node that have that rail. `ready`: the wait
+    for the chunk `chunk` of the part `peer`."""
+    size, chunks, nodes = _local(exchange), exchange.chunks, _nodes(schedule, exchange)
+    others, box = size - 1, chunk_box(exchange, CHUNK)
+    part = GROUP * size + rank % size  # of the target
+    group = _turned(exchange, rank // size, TILE // (others * chunks), nodes)
+    place = _turned(exchange, rank % size, TILE // chunks % others, size)
+    let: Let = (
+        ("group", group),
+        ("place", place),
+        ("peer", GROUP * size + Index("place")),
+        ("at", rank // size * size + Index("place")),
+        ("chunk", TILE % chunks),
+    )
+    source = chunk_region(schedule, exchange.source, exchange, PEER, box)
+    target = chunk_region(schedule, exchange.target, exchange, part, box, Index("at"))
+    told = Notify(signals.arrived(exchange.name), (part, CHUNK), Index("at"), call)
+    title = "chunks for all nodes to the ranks of this node on their rails"
+    return Phase(nodes * others * chunks, (*ready, Move((source,), (target,)), told), let, title=title)
+
+
+def relayed(schedule: Schedule, comm: CommRole, ready: tuple[Step, ...]) -> Phase:
+    """What the node has for each other one is added and put, chunk by chunk. `ready`: see `brought`."""
+    exchange = schedule.exchange(comm.exchange)
+    size, chunks, nodes = _local(exchange), exchange.chunks, _nodes(schedule, exchange)
+    name, own = exchange.name, GROUP * size + rank % size
+    box = chunk_box(exchange, CHUNK)
+    let = (*_away(schedule, exchange), ("peer", own))
+    beside = GROUP * size + (rank % size + 1 + STEP) % size
+    come = Wait(signals.arrived(name), (PART, CHUNK), call, (exchange.target,))
+    waits = For("step", size - 1, (come,), (("part", beside),)) if size > 1 else None
+    sums = _sums(exchange, box)
+    there = chunk_region(schedule, exchange.target, exchange, schedule.num_ranks + rank // size, box, own)
+    told = Notify(signals.arrived(name), (schedule.num_ranks + rank // size, CHUNK), own, call)
+    body: tuple[Step, ...] = (*ready, *([waits] if waits is not None else []), *_added(schedule, exchange, beside))
+    body += (Wait(signals.DONE_FAR, (GROUP,), call - 1), Move((sums,), (there,), told), _QUIET)
+    return Phase((nodes - 1) * chunks, body, let, title="sums of this node's parts to the rails")
+
+
+def sums_of(exchange: Exchange) -> str:
+    """The buffer of what the ranks of this node have for each other node, added."""
+    return f"{exchange.name}_of_node"
+
+
+def buffers(schedule: Schedule) -> Iterator[Buffer]:
+    """A network card reads them."""
+    for one in schedule.exchanges:
+        if one.relayed:
+            _, *part = schedule.buffer(one.target).shape
+            shape = (_nodes(schedule, one), *part)
+            yield Buffer(sums_of(one), Memory.SYMMETRIC, shape, schedule.buffer(one.target).dtype)
+
+
+def _sums(exchange: Exchange, inside: Box) -> Region:
+    (row, rows), (col, cols) = inside
+    return Region(sums_of(exchange), (GROUP, row, col), (1, rows, cols))
+
+
+def _added(schedule: Schedule, exchange: Exchange, beside: Number) -> tuple[Step, ...]:
+    """The own chunk and those of the ranks beside, tile by tile."""
+    ((first, rows), (_, cols)) = chunk_box(exchange, CHUNK)
+    row, col = Index("row"), Index("col")
+    high, wide = least(_ADDED_ROWS, rows - row), least(_ADDED_COLS, cols - col)
+    inside = ((first + row, high), (col, wide))
+    mine = chunk_region(schedule, exchange.source, exchange, PEER, inside)
+    theirs = chunk_region(schedule, exchange.target, exchange, PART, inside)
+    total, more = f"{exchange.name}_sum", f"{exchange.name}_more"
+    adding = (Load(more, theirs), Compute((total,), "add", (total, more)))
+    tile: tuple[Step, ...] = (
+        Compute((total,), "zeros", shape=(_ADDED_ROWS, _ADDED_COLS)),
+        Load(more, mine),
+        Compute((total,), "add", (total, more)),
+    )
+    size = _local(exchange)
+    if size > 1:
+        tile += (For("step", size - 1, adding, (("part", beside),)),)
+    tile += (Store(total, _sums(exchange, inside)),)
+    along = For("col_tile", (cols + _ADDED_COLS - 1) // _ADDED_COLS, tile, (("col", Index("col_tile") * _ADDED_COLS),))
+    tiles = (rows + _ADDED_ROWS - 1) // _ADDED_ROWS
+    return (For("row_tile", tiles, (along,), (("row", Index("row_tile") * _ADDED_ROWS),)),)
+
+
+def parts_to_add(schedule: Schedule, exchange: Exchange | None, own: bool) -> tuple[tuple[Number, int], ...]:
+    """(number of the part that is `step` further, how many there are): those of the node, with the `own` one first or without it,
+    then the sums of other nodes."""
+    first, ranks = (0 if own else 1), schedule.num_ranks
+    if exchange is None or not exchange.relayed:
+        return (((rank + first + STEP) % ranks, ranks - first),)
+    size, nodes = _local(exchange), _nodes(schedule, exchange)
+    here = rank // size * size + (rank % size + first + STEP) % size
+    there = ranks + (rank // size + 1 + STEP) % nodes
+    return tuple((part, count) for part, count in ((here, size - first), (there, nodes - 1)) if count)
+
+
+# ---- orders ------------------------------------------------------------------------------------------------------------
+
+
+def _local(exchange: Exchange) -> int:
+    return exchange.order.ranks.ranks_per_node
+
+
+def _nodes(schedule: Schedule, exchange: Exchange) -> int:
+    return schedule.num_ranks // _local(exchange)
+
+
+def _away(schedule: Schedule, exchange: Exchange) -> Let:
+    """Chunk by chunk to each other node."""
+    group = _turned(exchange, rank // _local(exchange), TILE // exchange.chunks, _nodes(schedule, exchange))
+    return ("group", group), ("chunk", TILE % exchange.chunks)
+
+
+def _beside(exchange: Exchange, position: Number) -> Number:
+    """The rank of the node at a position of the order of the exchange."""
+    size = _local(exchange)
+    return rank // size * size + _turned(exchange, rank % size, position, size)
 
 
 def _turned(exchange: Exchange, own: Number, position: Number, size: int) -> Number:

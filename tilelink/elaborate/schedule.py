@@ -92,7 +92,12 @@ def elaborated(planned: Planned) -> Schedule:
 def _in_numbers(planned: Planned) -> Schedule:
     launches = tuple(_launches(planned))
     merges = [merge_steps(planned, one) for one in planned.launches if isinstance(one, StateMerge)]
-    beside = (*_packets(planned), *splits.buffers(planned), *(one for merge in merges for one in merge.buffers()))
+    beside = (
+        *_packets(planned),
+        *rails.buffers(planned),
+        *splits.buffers(planned),
+        *(one for merge in merges for one in merge.buffers()),
+    )
     looked_up = {table.name: table for merge in merges for table in merge.tables()}
     plain = (_buffer(planned, buffer) for buffer in planned.buffers if buffer.name not in looked_up)
     buffers = (*plain, *beside)

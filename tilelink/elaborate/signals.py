@@ -120,7 +120,8 @@ def declared(planned: Planned) -> Iterator[Signal]:
         if name in told:
             yield Signal(place(name), (ranks,))
         yield Signal(counted(name), (ranks if exchange.kind is Kind.SCATTER else 1, chunks))
-        yield from (Signal(word(name), (ranks, chunks)) for word in (ready, arrived))
+        parts = ranks + (ranks // planned.ranks_per_node if exchange.relayed else 0)
+        yield from (Signal(word(name), (parts, chunks)) for word in (ready, arrived))
     yield Signal(COPIED, (streams_that_tell(planned),))
     for launch in planned.launches:
         if isinstance(launch, PacketCollective) and launch.within:

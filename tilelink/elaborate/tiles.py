@@ -9,6 +9,7 @@ from tilelink.elaborate import signals
 from tilelink.elaborate.attention import attended
 from tilelink.elaborate.packets import sum_packets
 from tilelink.elaborate.positions import rank_at, segment_name
+from tilelink.elaborate.rails import parts_to_add
 from tilelink.elaborate.regions import Tiles, own_experts, own_region, region
 from tilelink.elaborate.slices import in_slices
 from tilelink.elaborate.stores import PEER, STEP, every_peer, places_of, store
@@ -118,14 +119,24 @@ def _every_wait(tiles: Tiles, step: ir.Wait) -> tuple[Step, ...]:
     return _chunks(tiles, exchange, step.rows, step.slot, lambda chunk: _of_all(tiles, step, chunk))
 
 
-def _of_all(tiles: Tiles, step: ir.Wait, chunk: Number) -> For:
-    """The wait for a chunk of every rank, but for the own one, unless `own`."""
-    first, made = (0 if step.own else 1), _waiting(tiles, step, Index(segment_name(step.slot)))
-    return For("step", tiles.schedule.num_ranks - first, (made(chunk),), _each_part(tiles, step.slot, first))
+def _of_all(tiles: Tiles, step: ir.Wait, chunk: Number) -> tuple[Step, ...]:
+    """The wait for a chunk of every part, but for the own one, unless `own`."""
+    made, exchange = _waiting(tiles, step, Index(segment_name(step.slot))), tiles.schedule.exchange(step.exchange)
+    return _each_part(tiles, exchange, step.slot, made(chunk), own=step.own)
 
 
-def _each_part(tiles: Tiles, axis: str, first: int = 0) -> tuple[tuple[str, Number], ...]:
-    return ((segment_name(axis), (rank + first + STEP) % tiles.schedule.num_ranks),)
+def _each_part(
+    tiles: Tiles,
+    exchange: Exchange | None,
+    axis: str,
+    steps: tuple[Step, ...],
+    *,
+    own: bool = False,
+    unrolled: bool = False,
+) -> tuple[Step, ...]:
+    """`steps` for each part that there is to add, or to wait for."""
+    name, parts = segment_name(axis), parts_to_add(tiles.schedule, exchange, own)
+    return tuple(For("step", count, steps, ((name, part),), unrolled=unrolled) for part, count in parts)
 
 
 def _not_own(tiles: Tiles, step: ir.Wait, segment: Number) -> tuple[Step, ...]:
@@ -144,24 +155,26 @@ def _keys_wait(tiles: Tiles, step: ir.Wait, segment: Number, column: Number) -> 
     """The chunk of columns in which the head at `column` is, or all chunks of rows."""
     exchange = tiles.schedule.exchange(step.exchange)
     if exchange.cut is Cut.COLUMNS:
-        return (_waiting(tiles, step, segment)(column // exchange.chunk_cols),)
+        return _waiting(tiles, step, segment)(column // exchange.chunk_cols)
     return _part_wait(tiles, step, segment)
 
 
-def _waiting(tiles: Tiles, step: ir.Wait, segment: Number) -> Callable[[Number], Wait]:
+def _waiting(tiles: Tiles, step: ir.Wait, segment: Number) -> Callable[[Number], tuple[Step, ...]]:
     """The wait for a chunk of the part of `segment`."""
     exchange = tiles.schedule.exchange(step.exchange)
     word, until = signals.awaited(tiles.schedule, exchange)
     covered = exchange.target or exchange.source
-    return lambda chunk: Wait(word, (segment, chunk), until, (covered,))
+    return lambda chunk: (Wait(word, (segment, chunk), until, (covered,)),)
 
 
-def _chunks(tiles: Tiles, exchange: Exchange, rows: str, slot: str, made: Callable[[Number], Step]) -> tuple[Step, ...]:
+def _chunks(
+    tiles: Tiles, exchange: Exchange, rows: str, slot: str, made: Callable[[Number], tuple[Step, ...]]
+) -> tuple[Step, ...]:
     """`made` for each chunk that the tile touches along `rows`; for all chunks without `rows`."""
     if exchange.chunks == 1:
-        return (made(0),)
+        return made(0)
     if not rows:
-        return (For("chunk", exchange.chunks, (made(CHUNK),)),)
+        return (For("chunk", exchange.chunks, made(CHUNK)),)
     axis, size = tiles.axis(rows), exchange.chunk_rows
     local = rows == slot or rows in tiles.own
     first, count = tiles.span(rows)
@@ -170,9 +183,9 @@ def _chunks(tiles: Tiles, exchange: Exchange, rows: str, slot: str, made: Callab
     empty = tiles.halves and rows == tiles.role.order.minor and axis.extent % axis.tile != 0  # a half may be
     inwards = axis.inwards and not tiles.new  # the last tile may have rows of two
     if size % tiles.width(rows) == 0 and starts_even and not empty and not inwards:
-        return (made(first // size),)
+        return made(first // size)
     chunks = (first + count - 1) // size - first // size + 1
-    return (For("number", chunks, (made(CHUNK),), (("chunk", first // size + Index("number")),)),)
+    return (For("number", chunks, made(CHUNK), (("chunk", first // size + Index("number")),)),)
 
 
 def _notify(tiles: Tiles, step: ir.Notify) -> tuple[Step, ...]:
@@ -181,15 +194,14 @@ def _notify(tiles: Tiles, step: ir.Notify) -> tuple[Step, ...]:
     number = tiles.segment(step.slot) if step.slot else 0
     told = signals.raised(exchange)
 
-    def one(chunk: Number) -> Step:
+    def one(chunk: Number) -> tuple[Step, ...]:
         if told is None:
-            return Notify(signals.counted(exchange.name), (number, chunk), rank)
+            return (Notify(signals.counted(exchange.name), (number, chunk), rank),)
         last = arrivals(tiles, step, exchange, chunk)
         if step.place is Place.PEER:
-            return Notify(told, (rank, chunk), number, call, last)
-        return For(
-            "step", tiles.schedule.num_ranks, (Notify(told, (rank, chunk), PEER, call, last),), every_peer(tiles)
-        )
+            return (Notify(told, (rank, chunk), number, call, last),)
+        to_peer = Notify(told, (rank, chunk), PEER, call, last)
+        return (For("step", tiles.schedule.num_ranks, (to_peer,), every_peer(tiles)),)
 
     return _chunks(tiles, exchange, step.rows, step.slot, one)
 
@@ -269,7 +281,7 @@ def _matmuls(tiles: Tiles, first: MatmulBody) -> tuple[Step, ...]:
         exchange = tiles.schedule.exchange(wait.exchange)
         cols = exchange.chunk_cols
         loop = replace(loop, count=cols // axis.tile, let=((k.op, CHUNK * cols + step * axis.tile),))
-        loop = For(CHUNK.op, exchange.chunks, (_of_all(tiles, wait, CHUNK), loop))
+        loop = For(CHUNK.op, exchange.chunks, (*_of_all(tiles, wait, CHUNK), loop))
     if axis.segments == 1:
         return (*zeros, loop, *back)
     place = Index(f"{first.axis}_place")
@@ -335,23 +347,29 @@ def _trans(value: str) -> Compute:
 def _sum_parts(tiles: Tiles, step: SumParts) -> tuple[Step, ...]:
     """The parts of all ranks; on top of an own summand those of the peers, each as it arrives."""
     ranks, tile = tiles.schedule.num_ranks, f"{step.operand.buffer}_tile"
+    exchange = next((one for one in tiles.schedule.exchanges if step.operand.buffer in (one.target, one.source)), None)
     adding = Compute((step.result,), "add", (step.result, tile))
+    there = (Load(tile, region(tiles, step.operand)), adding)
     if step.onto:
         copy = () if step.onto == step.result else (Compute((step.result,), "copy", (step.onto,)),)
         segment = Index(segment_name(step.operand.slot))
         waits = _part_wait(tiles, step.wait, segment) if step.wait is not None else ()
         own = _part_wait(tiles, step.wait, rank) if step.wait is not None and step.wait.own else ()
-        inner = (*waits, Load(tile, region(tiles, step.operand)), adding)
-        others = _each_part(tiles, step.operand.slot, 1)
-        return (*copy, *own, For("step", ranks - 1, inner, others, unrolled=tiles.role.prefetch))
+        inner = (*waits, *there)
+        others = _each_part(tiles, exchange, step.operand.slot, inner, unrolled=tiles.role.prefetch)
+        return (*copy, *own, *others)
     shape = tuple(tiles.width(one.name) for one in tiles.written)
     before = wait(tiles, step.wait) if step.wait is not None else ()
+    zero = Compute((step.result,), "zeros", shape=shape)
+    if exchange is not None and exchange.relayed:
+        mine = Load(tile, own_region(tiles, step.operand))
+        return (zero, *before, mine, adding, *_each_part(tiles, exchange, step.operand.slot, there))
     loaded = _loaded(tiles, tile, step.operand)
-    alone = step.wait is not None and tiles.schedule.exchange(step.wait.exchange).kind is Kind.SCATTER
+    alone = step.wait is not None and exchange is not None and exchange.kind is Kind.SCATTER
     first = rank if alone else _number_of(tiles)
     order = ((segment_name(step.operand.slot), (first + STEP) % ranks),)
     rounds = For("step", ranks, (*loaded, adding), order, unrolled=ranks <= _MOST_AT_ONCE or tiles.role.prefetch)
-    return (Compute((step.result,), "zeros", shape=shape), *before, rounds)
+    return (zero, *before, rounds)
 
 
 def _number_of(tiles: Tiles) -> Number:

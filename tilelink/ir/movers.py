@@ -249,15 +249,24 @@ class Fused(ChunkMover):
 
 @dataclass(frozen=True, slots=True)
 class Rails(ChunkMover):
-    """Across nodes: a program puts chunks to the rank of the same place on each node, which hands them on by copy engines."""
+    """Across nodes: `num_sms` programs put chunks to the rank of the same place on each node; copy engines bring them there, or
+    hand them on. What is scattered these programs add up first."""
 
-    # a chunk crosses the network once for each node, as in the gathers of FLUX and Triton-distributed
+    num_sms: int
+
+    # of what is gathered a chunk crosses the network once for each node, as in FLUX and Triton-distributed; of what is scattered
+    # the sum of a node does, as in NCCL's RailA2A
     issuer: ClassVar[Issuer] = Issuer.STREAMS
     crosses_nodes: ClassVar[bool] = True
+    _TRIED: ClassVar[tuple[int, ...]] = (1, 4, 8, 16)
 
     @property
     def sms(self) -> int:
-        return 1  # of the program that puts
+        return self.num_sms
+
+    @property
+    def small(self) -> Self:
+        return type(self)(1)
 
     def what(self, exchange: str) -> str:
         return f"puts of {exchange} to other nodes, and copies inside of nodes"
@@ -270,6 +279,14 @@ class Rails(ChunkMover):
 
     def start_us(self, topology: Topology) -> tuple[float, float]:
         return topology.copy_engine_start_us, COPY_START_US
+
+    @classmethod
+    def tried(cls, gpu: Gpu) -> Iterator[Self]:
+        return (cls(number) for number in cls._TRIED if number <= gpu.num_sms // 2)
+
+    @classmethod
+    def more(cls, gpu: Gpu) -> str:
+        return f"{cls.__name__}(n) with n from 1 to {gpu.num_sms - 1}"
 
 
 MOVERS: tuple[type[ChunkMover], ...] = (

@@ -55,7 +55,6 @@ class Kind(Choice):
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """One relation between chunks of ranks: `target[rank]` on each peer becomes the sender's part of `source`.
-
     Parts are `rows x cols`; a chunk is `chunk_rows` consecutive rows of a part (the last may be shorter), or `chunk_cols`
     consecutive columns, as `cut` says, and is what one signal covers. `source` is one part (GATHER, SHIFT) or `num_ranks` parts
     (SCATTER); `target` is `num_ranks` parts.
@@ -84,6 +83,11 @@ class Exchange:
     sent: Sent | Placed | None = None  # only these rows travel, and programs move the own ones like those of peers
     cut: Cut = Cut.ROWS
     reach: int | None = None  # the part of a rank goes to so many of the ranks behind it; None: to all ranks
+
+    @property
+    def relayed(self) -> bool:
+        """Whether what ranks of a node send to another one is added first: `target` has behind parts of ranks those of nodes."""
+        return self.kind is Kind.SCATTER and self.mover.crosses_nodes
 
     @property
     def chunk_rows(self) -> int:

@@ -107,12 +107,10 @@ FIELD_RULES: tuple[tuple[Callable[[type, Collective], bool], str], ...] = (
 
 RULES: tuple[Rule, ...] = (
     (
+        lambda x: x.topology.num_nodes > 1 and not x.how.by_library and not _over_nodes(x.operation, x.how),
         lambda x: (
-            x.topology.num_nodes > 1 and not x.how.by_library and not (x.operation is AllGather and x.how.by_chunks)
-        ),
-        lambda x: (
-            f"peers on other nodes of {x.topology.name} have no address here, and only an all_gather is put to them by chunks: "
-            "mover=Library()"
+            f"peers on other nodes of {x.topology.name} have no address here: chunks of an all_gather go to them, of a "
+            "reduce_scatter, and of an all_reduce in two shots whose sums are copied; all else is mover=Library()"
         ),
     ),
     (
@@ -150,6 +148,13 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"rows of {x.row_bytes} bytes are no whole packets of {x.how.protocol.data_bytes} bytes of data",
     ),
 )
+
+
+def _over_nodes(operation: type, how: Collective) -> bool:
+    """Whether chunks of it go along rails."""
+    return operation in (AllGather, ReduceScatter, AllReduce) and how == Collective(
+        shots=2 if operation is AllReduce else 1
+    )
 
 
 @cache

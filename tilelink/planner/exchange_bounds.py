@@ -90,6 +90,9 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
     if exchange.mover.crosses_nodes:
         all_us, first_us = hops_us(topology, exchange, size)
         drag, spins = drag_us(topology, exchange, size), 1 if topology.ranks_per_node > 1 else 0
+        if scatters:
+            counted = exchange.counted
+            return Least(all_us, drag=drag, counted=counted, beside=True, spins=spins, dim=min(relation.dim, 1))
         return Least(all_us, first_us, STREAM_US, drag, copy=copy, beside=True, gathers=True, spins=spins)
     made = by_tiles or structure.split_source(relation, choice)
     waits = exchange.transfer is Transfer.PULL or (made and not topology.gpu.stream_wait_value)

@@ -325,7 +325,7 @@ def target_buffer(problem: Problem, relation: Relation, exchange: Exchange) -> B
     """The buffer that the exchange of `relation` puts its parts into."""
     memory = Memory.SYMMETRIC if exchange.transfer is Transfer.PUSH else Memory.LOCAL
     memory = Memory.POOL if problem.structure.pooled(relation) else memory
-    parts = (problem.num_ranks, *relation.part)
+    parts = (problem.num_ranks + (problem.topology.num_nodes if exchange.relayed else 0), *relation.part)
     if problem.structure.by_routing(relation):  # which knows rows of the whole, and no parts
         parts = problem.graph.values[relation.name].shape
         if isinstance(exchange.sent, Placed):

@@ -73,6 +73,8 @@ def exchange_options(
     movers = [mover for mover in movers if every or not mover.only_pinned]
     if isinstance(wanted, ChunkMover) and wanted.sms < topology.gpu.num_sms:
         movers = [wanted]
+    if relation.kind is Kind.GATHER and wanted is None:  # several programs would put no faster
+        movers = [mover for mover in movers if not mover.crosses_nodes or mover.sms == 1]
     streams, asked = pinned(pins, relation.name, fields.STREAMS), pinned(pins, relation.name, fields.CUT)
     atomics, by_tiles = peer_atomics(topology), structure.by_tiles(relation.source)
     options = []
@@ -80,6 +82,8 @@ def exchange_options(
         if nest is Nest.CHUNK_MAJOR and mover.issuer is Issuer.TILES and count == 1:
             continue
         if not atomics and mover.why_not_without_atomics(transfer, by_tiles=by_tiles):
+            continue
+        if mover.crosses_nodes and nest is Nest.CHUNK_MAJOR and pinned(pins, relation.name, fields.NEST) is None:
             continue
         copied = mover.issuer is Issuer.STREAMS and transfer is Transfer.PUSH
         if (

@@ -1,10 +1,11 @@
 """Times of exchanges across nodes: puts along rails share a NIC, copies inside of nodes a port, and both go on at once.
 
     put (node j, chunk c)       begins when the one before has left the NIC, and is there `signal_us` of the network later
-    copy (node j, chunk c, i)   begins when that chunk is there and the port is free; own chunks come first
+    copy (node j, chunk c, i)   begins when that chunk is there, or made, and the port is free
+    sum (node j, chunk c)       begins when the parts of all ranks of the node are there
 
-All ranks do the same, so that what the rank i places behind hands on comes when copy i of this one does. Formulas: AllGather
-across nodes, direct puts; the numbers are those of the descriptor (`topologies/h800-2-nodes.toml`), none is measured here.
+All ranks do the same, so that what the rank i places behind copies comes when copy i of this one does. The numbers are those of the
+descriptor (`topologies/h800-2-nodes.toml`), none is measured here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from tilelink.ir.nodes import Exchange
 from tilelink.planner.loop import Times
 from topologies.topology import Fabric, Topology
 
+ADDED_GB_PER_S = (
+    60.0  # that one program loads and stores; twice what one SM of H200 pushes to peers, not measured by itself
+)
 REQUEST_US = 0.25  # to post a put: 4 million a second of a proxy (ramp of one NIC, published with MORI)
 
 
@@ -56,24 +60,71 @@ class Course(NamedTuple):
     arrivals: Times
 
 
-def course(topology: Topology, exchange: Exchange, element_bytes: int, ready: float) -> Course:
-    """`ready`: when the first transfers may begin."""
-    hop, nodes, local = hops(topology, exchange, element_bytes), topology.num_nodes, topology.ranks_per_node
-    chunks, far = exchange.chunks, max(level.signal_us for level in topology.levels)
-    near = topology.levels[0].signal_us if local > 1 else 0.0
-    there = np.zeros((nodes, chunks))
-    puts = np.arange(1, (nodes - 1) * chunks + 1).reshape(nodes - 1, chunks)
-    there[1:] = ready + puts * hop.put + far
-    arrivals = np.zeros((nodes, local, chunks))
-    arrivals[:, 0] = there
-    free, begins, ends = ready, list[float](), list[float]()
-    for node in range(nodes):
-        for chunk in range(chunks):
-            for other in range(1, local):
-                begin = max(free, float(there[node, chunk]) if node else ready)
-                free = begin + hop.copy
-                begins.append(begin)
-                ends.append(free)
-                arrivals[node, other, chunk] = free + near
-    flat = arrivals.reshape(nodes * local, chunks)[1:]
-    return Course(np.array(begins), np.array(begins) + min(hop.copy, COPY_START_US), np.array(ends), flat)
+def course(topology: Topology, exchange: Exchange, element_bytes: int, made: Times, begin: float) -> Course:
+    """`made`: when chunks are, by place and chunk. `begin`: when the port and the NIC are free."""
+    ways = _Ways(topology, exchange, hops(topology, exchange, element_bytes), np.maximum(made, begin), begin)
+    arrivals = ways.scattered(element_bytes) if exchange.relayed else ways.gathered()
+    begins, ends = np.array(ways.begins), np.array(ways.ends)
+    return Course(begins, begins + min(ways.hop.copy, COPY_START_US), ends, arrivals)
+
+
+class _Ways:
+    """The port and the NIC of a rank, and what has passed them."""
+
+    def __init__(self, topology: Topology, exchange: Exchange, hop: Hops, made: Times, begin: float) -> None:
+        self.topology, self.exchange, self.hop, self.made = topology, exchange, hop, made
+        self.nodes, self.local, self.chunks = topology.num_nodes, topology.ranks_per_node, exchange.chunks
+        self.far = max(level.signal_us for level in topology.levels)
+        self.near = topology.levels[0].signal_us if self.local > 1 else 0.0
+        self.port = self.nic = begin
+        self.begins, self.ends = list[float](), list[float]()
+
+    def copy(self, ready: float) -> float:
+        """When it is there."""
+        begin = max(self.port, ready)
+        self.port = begin + self.hop.copy
+        self.begins.append(begin)
+        self.ends.append(self.port)
+        return self.port + self.near
+
+    def put(self, ready: float) -> float:
+        self.nic = max(self.nic, ready) + self.hop.put
+        return self.nic + self.far
+
+    def gathered(self) -> Times:
+        made = self.made.max(axis=0)
+        arrivals = np.zeros((self.nodes, self.local, self.chunks))
+        for node in range(1, self.nodes):
+            arrivals[node, 0] = [self.put(float(made[chunk])) for chunk in range(self.chunks)]
+        for node in range(self.nodes):
+            for chunk in range(self.chunks):
+                ready = float(arrivals[node, 0, chunk]) if node else float(made[chunk])
+                for other in range(1, self.local):
+                    arrivals[node, other, chunk] = self.copy(ready)
+        return arrivals.reshape(self.nodes * self.local, self.chunks)[1:]
+
+    def scattered(self, element_bytes: int) -> Times:
+        """Parts of the ranks of the node for this rank, then sums of the other nodes; of no other part anything is awaited."""
+        shape = self.nodes, self.local, self.chunks
+        made = np.zeros(shape)
+        made.reshape(-1, self.chunks)[: len(self.made)] = self.made  # the own part is made last, and not sent
+        there = np.zeros(shape)
+        for node in range(self.nodes):
+            for other in range(self.local - 1):
+                there[node, other] = [self.copy(float(made[node, other, chunk])) for chunk in range(self.chunks)]
+        there[:, -1] = made[:, -1]
+        programs, us = [0.0] * max(1, self.exchange.mover.sms), self._added_us(element_bytes)
+        sums = np.zeros((self.nodes - 1, self.chunks))
+        for number, ready in enumerate(there[:-1].max(axis=1).ravel()):
+            program = number % len(programs)
+            programs[program] = max(programs[program], float(ready)) + us
+            sums.ravel()[number] = self.put(programs[program])
+        arrivals = np.zeros((self.nodes * self.local - 1, self.chunks))
+        arrivals[: self.local - 1] = there[-1, :-1]
+        arrivals[self.local - 1 : self.local + self.nodes - 2] = sums
+        return arrivals
+
+    def _added_us(self, element_bytes: int) -> float:
+        """One program adds a chunk of each rank of the node."""
+        num_bytes = self.exchange.chunk_rows * self.exchange.cols * element_bytes
+        return (self.local + 1) * num_bytes / ADDED_GB_PER_S / 1e3

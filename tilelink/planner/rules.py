@@ -34,7 +34,8 @@ class Carried(NamedTuple):
     cut: Cut  # what chunks are
     rows: int  # of a part
     cols: int
-    gathered: bool  # parts of all ranks, by each of them
+    along_rows: bool  # rows of all ranks are gathered, or scattered to all of them
+    scattered: bool
     chunk_major: bool  # a chunk of every rank, then the next chunk
     bounded: bool  # through a number of slots
     returned: bool  # row by row, to the ranks of tokens
@@ -101,7 +102,7 @@ RULES: tuple[Rule, ...] = (
         lambda x: x.topology.num_nodes > 1 and not x.mover.crosses_nodes and not x.bounded,
         lambda x: (
             f"{x.mover.text} reaches ranks of its node alone, and {x.topology.name} has {x.topology.num_nodes} nodes: "
-            f"mover=Rails() crosses the network"
+            "mover=Rails(n) crosses the network"
         ),
     ),
     (
@@ -112,8 +113,14 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda x: x.mover.crosses_nodes and not (x.gathered and x.push and not x.made and x.cut is Cut.ROWS),
-        lambda x: f"rows of inputs that are gathered go along rails, pushed by their owner: {x.name} is no such thing",
+        lambda x: x.mover.crosses_nodes and not (x.along_rows and x.push and x.cut is Cut.ROWS),
+        lambda x: (
+            f"rows go along rails, pushed by their owner, that are gathered or scattered: {x.name} is no such thing"
+        ),
+    ),
+    (
+        lambda x: x.mover.crosses_nodes and x.scattered and x.read_by_library,
+        lambda x: f"tiles add parts of {x.name} that have come along rails",
     ),
     (
         lambda x: x.mover.crosses_nodes and x.chunk_major,
@@ -364,7 +371,8 @@ def _sent(structure: Structure, name: str) -> dict[str, Any]:
         "source": relation.source,
         "rows": relation.part[0],
         "cols": relation.part[1] if len(relation.part) > 1 else 1,
-        "gathered": relation.kind is Kind.GATHER and relation.dim == 0,
+        "along_rows": relation.kind in (Kind.GATHER, Kind.SCATTER) and relation.dim == 0 and len(relation.part) == 2,
+        "scattered": relation.kind is Kind.SCATTER,
         "bounded": relation.kind is Kind.SHIFT,
         "returned": relation.kind is Kind.RETURN,
         "by_experts": structure.by_experts(relation.source),

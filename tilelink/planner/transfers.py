@@ -112,7 +112,7 @@ class Transfers:
         before = max(
             (float(times.max()) for name, times in self.arrivals.items() if name != exchange.name), default=0.0
         )
-        found = course(self.topology, exchange, size, max(before, float(self.made[exchange.name].min())))
+        found = course(self.topology, exchange, size, self.made[exchange.name], before)
         self.moves[exchange.name] = np.array((found.begins, found.ends)).T
         self.port[exchange.name] = np.array((found.starts, found.ends)).T
         self.arrivals[exchange.name] = found.arrivals

@@ -172,6 +172,12 @@ class Schedule:
         return prod(value_of(axis.size, self.sizes) for axis in self.mesh)
 
     @cached_property
+    def ranks_per_node(self) -> int:
+        """Ranks that reach each other by loads and stores."""
+        inner = [axis.size for axis in self.mesh if axis.transport is None]
+        return prod(value_of(size, self.sizes) for size in inner) if len(inner) < len(self.mesh) else self.num_ranks
+
+    @cached_property
     def sizes(self) -> dict[str, int]:
         """Values of dims, by name."""
         found: dict[str, int] = {}

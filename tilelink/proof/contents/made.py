@@ -36,10 +36,10 @@ from tilelink.schedule.steps import FOLDS, Compute
 
 
 class Making:
-    """`users`: nodes of the spec that a user's function computes, by its name."""
+    """`users`: nodes of the spec that a user's function computes, by its name. `local`: ranks of a node, whose sum is a value."""
 
-    def __init__(self, values: Values, users: Mapping[str, BoundNode]) -> None:
-        self.values, self.users, self.folds = values, users, Folds(values)
+    def __init__(self, values: Values, users: Mapping[str, BoundNode], local: int) -> None:
+        self.values, self.users, self.folds, self.local = values, users, Folds(values), local
 
     def made(self, done: Done, step: Compute, held: Mapping[str, Held], ranks: Ints) -> tuple[Held, ...]:
         """Of each result. Raises Mismatch."""
@@ -108,7 +108,7 @@ class Making:
             more = tiles[-1]
             if step.op != "add" or not isinstance(first, Tile) or not isinstance(more, Tile):
                 raise
-            if first.term != more.term or first.term.summed:
+            if first.term.name != more.term.name or first.term.summed:
                 raise
             return (self.added(self._summand(first), more, ranks),)
 
@@ -122,6 +122,8 @@ class Making:
             return self.values.combined(held, ranks)
         if isinstance(held, Summands):
             wrong = held.tile.some & (held.times != 1).any(axis=1)
+            if wrong.any() and (node := self._of_node(held)) is not None:
+                return node
             if wrong.any():
                 lane = int(np.flatnonzero(wrong)[0])
                 rank = int(np.flatnonzero(held.times[lane] != 1)[0])
@@ -132,18 +134,27 @@ class Making:
             )
         return held
 
+    def _of_node(self, held: Summands) -> Tile | None:
+        """The sum over the ranks of a node, each once, if it is that."""
+        first = held.times.argmax(axis=1)
+        there = np.arange(self.values.ranks)[None, :] // self.local == (first // self.local)[:, None]
+        if self.local == self.values.ranks or (held.tile.some & (held.times != there).any(axis=1)).any():
+            return None
+        term = Term(held.tile.term.name, True, self.local) if self.local > 1 else Term(held.tile.term.name)
+        return replace(held.tile, term=term, owner=first)
+
     def added(self, total: Zero | Summands, more: Held, ranks: Ints) -> Held:
         tile = self.value(more, ranks)
         if isinstance(tile, Nothing):
             return tile
         if not isinstance(tile, Tile):
             raise Mismatch("it has no value yet")
-        if tile.term.summed or (tile.some & (tile.owner == ANY_RANK)).any():
+        if (tile.term.summed and not tile.term.is_partial) or (tile.some & (tile.owner == ANY_RANK)).any():
             raise Mismatch(f"{tile.term} is no summand of one rank")
         one = self._summand(tile)
         if isinstance(total, Zero):
             return one
-        if (total.tile.term, total.tile.axes) != (tile.term, tile.axes):
+        if (total.tile.term, total.tile.axes) != (one.tile.term, tile.axes):
             raise Mismatch(f"summands of {total.tile.term} are added, and it is {tile.term}")
         both = total.tile.some & tile.some
         wrong = np.zeros(len(ranks), bool)
@@ -154,9 +165,11 @@ class Making:
         return Summands(total.tile.within(tile), total.times + one.times)
 
     def _summand(self, tile: Tile) -> Summands:
+        """A summand of one rank, or what the ranks of a node have added up to."""
         times = np.zeros((len(tile.owner), self.values.ranks), np.int16)
-        times[np.arange(len(tile.owner)), np.maximum(tile.owner, 0)] = 1
-        return Summands(tile, times)
+        for other in range(max(1, tile.term.ranks)):
+            times[np.arange(len(tile.owner)), np.maximum(tile.owner, 0) + other] = 1
+        return Summands(replace(tile, term=Term(tile.term.name)), times)
 
 
 def _one_more(total: Summands, more: Held) -> bool:

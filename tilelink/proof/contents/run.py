@@ -54,7 +54,7 @@ class Run:
         self.findings: dict[int, Finding] = {}
         self.places = {buffer.places for buffer in self.schedule.buffers if buffer.places is not None}
         users = {node.operation.name: node for node in self.values.spec.nodes if isinstance(node.operation, UserOp)}
-        self.making = Making(self.values, users)
+        self.making = Making(self.values, users, self.schedule.ranks_per_node)
 
     def all(self, blocks: list[Block]) -> Iterator[Finding]:
         self._inputs()

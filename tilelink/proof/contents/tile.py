@@ -22,13 +22,20 @@ LEAST_SCORE = -1e30  # with which a fold begins
 
 
 class Term(NamedTuple):
-    """A value of the spec; `summed`: the sum of those of all ranks."""
+    """A value of the spec; `summed`: the sum of those of all ranks, or of so many `ranks`, a node, of which the owner is first."""
 
     name: str
     summed: bool = False
+    ranks: int = 0
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it is a sum that others are still to be added to."""
+        return self.ranks > 0
 
     def __str__(self) -> str:
-        return f"the sum of {self.name} over the ranks" if self.summed else self.name
+        over = "the ranks of a node" if self.is_partial else "the ranks"
+        return f"the sum of {self.name} over {over}" if self.summed else self.name
 
 
 class Pieces(NamedTuple):

@@ -120,7 +120,7 @@ class Values:
                 if tile.term.summed and scattered is not None and scattered.operation == ReduceScatter(dim):
                     return self._summed(tile, scattered.inputs[0])  # a sum lies there whole
                 part = self.part(tile, source)
-                if (tile.known & (part.owner == ANY_RANK)).any():
+                if (tile.some & (part.owner == ANY_RANK)).any():
                     raise Mismatch(f"all ranks have the same {source}, and it is the part of none of them")
                 start = _moved(part.start, dim, part.owner * self.shapes[source][dim])
                 return replace(part, owner=part.owner * 0 + ANY_RANK, start=start)
@@ -142,7 +142,7 @@ class Values:
         raise Mismatch(f"it is {tile.term}, not {value}")
 
     def _summed(self, tile: Tile, source: str) -> Part:
-        if not tile.term.summed and self.ranks > 1:
+        if (not tile.term.summed or tile.term.is_partial) and self.ranks > 1:
             raise Mismatch(f"it is {tile.term}, not the sum of {source} over the ranks")
         return self.part(replace(tile, term=Term(tile.term.name)), source)
 
