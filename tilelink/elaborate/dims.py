@@ -16,6 +16,7 @@ from tilelink.elaborate.tiles import in_tiles
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import PacketCollective, StateMerge
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk
+from tilelink.ir.node_sums import in_strips
 from tilelink.ir.nodes import Axis, Buffer, CommRole, ComputeRole, Exchange, Kernel
 from tilelink.ir.order import Cut, RankOrder
 from tilelink.ir.routed import Sent
@@ -40,9 +41,8 @@ class Names:
         self.ranks = self.size("NUM_RANKS", planned.num_ranks, "ranks of the group")
         self.sizes, self.named = Sizes(planned), dict[Key, int]()
         self.chain: tuple[int, int] | None = None  # programs of the loops so far in a launch, and their tiles
-        self.firsts: dict[
-            str, dict[int, int]
-        ] = {}  # of slices: number -> the number with a name, by what names begin with
+        # of slices, by what names begin with: number -> the number with a name
+        self.firsts = dict[str, dict[int, int]]()
         self.listed: dict[str, Sent] = {}
         self.movers = {comm.exchange: self._movers(comm) for one in planned.kernels() for comm in one.beside}
         exchanges = tuple(self._exchange(one) for one in planned.exchanges)
@@ -211,6 +211,9 @@ class Names:
             self.derived(f"{name}_CHUNK_{'ROWS' if rowwise else 'COLS'}", size, title, even)
             if extent % size == 0:
                 self.rule(extent, size)
+        if found.relayed and (cut := in_strips(found)).chunks > chunks:
+            self.derived(f"{name}_STRIP_ROWS", cut.chunk_rows, f"rows of {name} that a node adds at a time")
+            self.rule(rows, cut.chunk_rows)
         return found
 
     def _sent(self, sent: Sent) -> Sent:
@@ -288,17 +291,17 @@ class Names:
                 )
                 if extent % block == 0:
                     self.rule(extent, block)
-        title = f"programs that move {launch.out}"
-        return replace(launch, programs=self.choice(f"{launch.out}_PACKETS_PROGRAMS", launch.programs, title))
+        programs = self.choice(f"{launch.out}_PACKETS_PROGRAMS", launch.programs, f"programs that move {launch.out}")
+        return replace(launch, programs=programs)
 
     def _rank_order(self, order: RankOrder) -> RankOrder:
         if order.num_ranks != self.ranks:
             return order
         inside = self.ranks
         if order.ranks_per_node != self.ranks:
-            known = self.dims.get("RANKS_PER_NODE")
-            inside = Known(order.ranks_per_node, Index("RANKS_PER_NODE")) if known else order.ranks_per_node
-            inside = inside if known else self.size("RANKS_PER_NODE", order.ranks_per_node, "ranks of a node")
+            inside = Known(order.ranks_per_node, Index("RANKS_PER_NODE"))
+            if inside.index.op not in self.dims:
+                inside = self.size(inside.index.op, order.ranks_per_node, "ranks of a node")
             self.derived("NUM_NODES", self.ranks // inside, "nodes of the group")
         return replace(order, num_ranks=self.ranks, ranks_per_node=inside)
 
@@ -322,10 +325,8 @@ class Names:
         found = replace(role, programs=programs, axes=axes, order=order, halved=halved, split=split, first=first)
         major, minor = found.axis(order.major), found.axis(order.minor) if order.minor else None
         if major.segments > 1 and minor is not None:
-            in_segment = major.tiles * (minor.segments * minor.tiles)
-            self.derived(
-                f"{before}SEGMENT_TILES", in_segment, f"tiles of {role.name} in one segment along {major.name}"
-            )
+            title = f"tiles of {role.name} in one segment along {major.name}"
+            self.derived(f"{before}SEGMENT_TILES", major.tiles * (minor.segments * minor.tiles), title)
         self.derived(f"{before}NUM_TILES", found.num_tiles, f"tiles of {role.name}")
         if first:
             self.derived(f"{before}END", first + found.num_tiles, f"positions up to the last tile of {role.name}")

@@ -12,11 +12,13 @@ number `node * local + place`, for each node of them, and behind all these a sum
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE
 from tilelink.elaborate.regions import Box, chunk_box, chunk_region
 from tilelink.elaborate.stores import STEP
+from tilelink.ir.node_sums import in_strips, strips_of
 from tilelink.ir.nodes import CommRole, Exchange
 from tilelink.ir.schedule import Schedule
 from tilelink.schedule.index import Index, Number, call, least, rank
@@ -136,21 +138,26 @@ def brought(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> 
 
 
 def relayed(schedule: Schedule, comm: CommRole, ready: tuple[Step, ...]) -> Phase:
-    """What the node has for each other one is added and put, chunk by chunk. `ready`: see `brought`."""
+    """What the node has for each other one is added and put, strip by strip of a chunk. `ready`: see `brought`."""
     exchange = schedule.exchange(comm.exchange)
-    size, chunks, nodes = _local(exchange), exchange.chunks, _nodes(schedule, exchange)
-    name, own = exchange.name, GROUP * size + rank % size
-    box = chunk_box(exchange, CHUNK)
-    let = (*_away(schedule, exchange), ("peer", own))
+    size, nodes, cut = _local(exchange), _nodes(schedule, exchange), in_strips(exchange)
+    name, own, strip = exchange.name, GROUP * size + rank % size, Index("strip")
+    box = chunk_box(cut, strip)
+    group = _turned(exchange, rank // size, TILE // cut.chunks, nodes)
+    let: Let = (
+        ("group", group),
+        ("strip", TILE % cut.chunks),
+        ("chunk", strip // strips_of(exchange)),
+        ("peer", own),
+    )
     beside = GROUP * size + (rank % size + 1 + STEP) % size
     come = Wait(signals.arrived(name), (PART, CHUNK), call, (exchange.target,))
-    waits = For("step", size - 1, (come,), (("part", beside),)) if size > 1 else None
-    sums = _sums(exchange, box)
+    waits = (For("step", size - 1, (come,), (("part", beside),)),) if size > 1 else ()
     there = chunk_region(schedule, exchange.target, exchange, schedule.num_ranks + rank // size, box, own)
-    told = Notify(signals.arrived(name), (schedule.num_ranks + rank // size, CHUNK), own, call)
-    body: tuple[Step, ...] = (*ready, *([waits] if waits is not None else []), *_added(schedule, exchange, beside))
-    body += (Wait(signals.DONE_FAR, (GROUP,), call - 1), Move((sums,), (there,), told), _QUIET)
-    return Phase((nodes - 1) * chunks, body, let, title="sums of this node's parts to the rails")
+    told = Notify(signals.far(name), (rank // size, strip), own, call)
+    body: tuple[Step, ...] = (*ready, *waits, *_added(schedule, exchange, box, beside))
+    body += (Wait(signals.DONE_FAR, (GROUP,), call - 1), Move((_sums(exchange, box),), (there,), told), _QUIET)
+    return Phase((nodes - 1) * cut.chunks, body, let, title="sums of this node's parts to the rails")
 
 
 def sums_of(exchange: Exchange) -> str:
@@ -172,9 +179,9 @@ def _sums(exchange: Exchange, inside: Box) -> Region:
     return Region(sums_of(exchange), (GROUP, row, col), (1, rows, cols))
 
 
-def _added(schedule: Schedule, exchange: Exchange, beside: Number) -> tuple[Step, ...]:
-    """The own chunk and those of the ranks beside, tile by tile."""
-    ((first, rows), (_, cols)) = chunk_box(exchange, CHUNK)
+def _added(schedule: Schedule, exchange: Exchange, box: Box, beside: Number) -> tuple[Step, ...]:
+    """The own part and those of the ranks beside, tile by tile of a box."""
+    ((first, rows), (_, cols)) = box
     row, col = Index("row"), Index("col")
     high, wide = least(_ADDED_ROWS, rows - row), least(_ADDED_COLS, cols - col)
     inside = ((first + row, high), (col, wide))
@@ -196,16 +203,26 @@ def _added(schedule: Schedule, exchange: Exchange, beside: Number) -> tuple[Step
     return (For("row_tile", tiles, (along,), (("row", Index("row_tile") * _ADDED_ROWS),)),)
 
 
-def parts_to_add(schedule: Schedule, exchange: Exchange | None, own: bool) -> tuple[tuple[Number, int], ...]:
-    """(number of the part that is `step` further, how many there are): those of the node, with the `own` one first or without it,
-    then the sums of other nodes."""
+class Parts(NamedTuple):
+    """Parts that there are to add: the number of the one that is `step` further, and how many. `exchange`: with chunks as words
+    tell of these parts, None if none do. `far`: sums of other nodes."""
+
+    part: Number
+    many: int
+    exchange: Exchange | None
+    far: bool = False
+
+
+def parts_to_add(schedule: Schedule, exchange: Exchange | None, *, own: bool) -> tuple[Parts, ...]:
+    """Those of the node, with the `own` one first or without it, then the sums of other nodes."""
     first, ranks = (0 if own else 1), schedule.num_ranks
     if exchange is None or not exchange.relayed:
-        return (((rank + first + STEP) % ranks, ranks - first),)
+        return (Parts((rank + first + STEP) % ranks, ranks - first, exchange),)
     size, nodes = _local(exchange), _nodes(schedule, exchange)
     here = rank // size * size + (rank % size + first + STEP) % size
     there = ranks + (rank // size + 1 + STEP) % nodes
-    return tuple((part, count) for part, count in ((here, size - first), (there, nodes - 1)) if count)
+    every = Parts(here, size - first, exchange), Parts(there, nodes - 1, in_strips(exchange), far=True)
+    return tuple(parts for parts in every if parts.many)
 
 
 # ---- orders ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from tilelink.elaborate import signals
 from tilelink.elaborate.attention import attended
 from tilelink.elaborate.packets import sum_packets
 from tilelink.elaborate.positions import rank_at, segment_name
-from tilelink.elaborate.rails import parts_to_add
+from tilelink.elaborate.rails import Parts, parts_to_add
 from tilelink.elaborate.regions import Tiles, own_experts, own_region, region
 from tilelink.elaborate.slices import in_slices
 from tilelink.elaborate.stores import PEER, STEP, every_peer, places_of, store
@@ -115,28 +115,38 @@ def wait(tiles: Tiles, step: ir.Wait) -> tuple[Step, ...]:
 
 def _every_wait(tiles: Tiles, step: ir.Wait) -> tuple[Step, ...]:
     """Chunk by chunk, so that the words of all ranks stand together."""
-    exchange = tiles.schedule.exchange(step.exchange)
-    return _chunks(tiles, exchange, step.rows, step.slot, lambda chunk: _of_all(tiles, step, chunk))
+    every = parts_to_add(tiles.schedule, tiles.schedule.exchange(step.exchange), own=step.own)
+    return tuple(one for parts in every for one in _chunks_of(tiles, step, parts, lambda made: (_each(step, made),)))
 
 
 def _of_all(tiles: Tiles, step: ir.Wait, chunk: Number) -> tuple[Step, ...]:
     """The wait for a chunk of every part, but for the own one, unless `own`."""
-    made, exchange = _waiting(tiles, step, Index(segment_name(step.slot))), tiles.schedule.exchange(step.exchange)
-    return _each_part(tiles, exchange, step.slot, made(chunk), own=step.own)
+    every = parts_to_add(tiles.schedule, tiles.schedule.exchange(step.exchange), own=step.own)
+    return tuple(_each(step, (parts, _told(tiles, step, parts, chunk))) for parts in every)
 
 
-def _each_part(
-    tiles: Tiles,
-    exchange: Exchange | None,
-    axis: str,
-    steps: tuple[Step, ...],
-    *,
-    own: bool = False,
-    unrolled: bool = False,
+def _each(step: ir.Wait, made: tuple[Parts, Wait]) -> For:
+    parts, wait = made
+    return For("step", parts.many, (wait,), ((segment_name(step.slot), parts.part),))
+
+
+def _told(tiles: Tiles, step: ir.Wait, parts: Parts, chunk: Number) -> Wait:
+    """The wait for a chunk of the part that a loop is at."""
+    assert parts.exchange is not None, "it has words"
+    segment, (word, until) = Index(segment_name(step.slot)), signals.awaited(tiles.schedule, parts.exchange)
+    covered = (parts.exchange.target or parts.exchange.source,)
+    if parts.far:
+        return Wait(signals.far(parts.exchange.name), (segment - tiles.schedule.num_ranks, chunk), until, covered)
+    return Wait(word, (segment, chunk), until, covered)
+
+
+def _chunks_of(
+    tiles: Tiles, step: ir.Wait, parts: Parts, made: Callable[[tuple[Parts, Wait]], tuple[Step, ...]]
 ) -> tuple[Step, ...]:
-    """`steps` for each part that there is to add, or to wait for."""
-    name, parts = segment_name(axis), parts_to_add(tiles.schedule, exchange, own)
-    return tuple(For("step", count, steps, ((name, part),), unrolled=unrolled) for part, count in parts)
+    assert parts.exchange is not None, "it has words"
+    return _chunks(
+        tiles, parts.exchange, step.rows, step.slot, lambda chunk: made((parts, _told(tiles, step, parts, chunk)))
+    )
 
 
 def _not_own(tiles: Tiles, step: ir.Wait, segment: Number) -> tuple[Step, ...]:
@@ -350,20 +360,24 @@ def _sum_parts(tiles: Tiles, step: SumParts) -> tuple[Step, ...]:
     exchange = next((one for one in tiles.schedule.exchanges if step.operand.buffer in (one.target, one.source)), None)
     adding = Compute((step.result,), "add", (step.result, tile))
     there = (Load(tile, region(tiles, step.operand)), adding)
+    axis, waited = segment_name(step.operand.slot), step.wait
+
+    def added(parts: Parts, *, late: bool, unrolled: bool) -> For:
+        """`late`: each behind the wait for it."""
+        waits = _chunks_of(tiles, waited, parts, lambda made: (made[1],)) if late and waited is not None else ()
+        return For("step", parts.many, (*waits, *there), ((axis, parts.part),), unrolled=unrolled)
+
+    others = parts_to_add(tiles.schedule, exchange, own=False)
     if step.onto:
         copy = () if step.onto == step.result else (Compute((step.result,), "copy", (step.onto,)),)
-        segment = Index(segment_name(step.operand.slot))
-        waits = _part_wait(tiles, step.wait, segment) if step.wait is not None else ()
         own = _part_wait(tiles, step.wait, rank) if step.wait is not None and step.wait.own else ()
-        inner = (*waits, *there)
-        others = _each_part(tiles, exchange, step.operand.slot, inner, unrolled=tiles.role.prefetch)
-        return (*copy, *own, *others)
+        return (*copy, *own, *(added(parts, late=True, unrolled=tiles.role.prefetch) for parts in others))
     shape = tuple(tiles.width(one.name) for one in tiles.written)
     before = wait(tiles, step.wait) if step.wait is not None else ()
     zero = Compute((step.result,), "zeros", shape=shape)
     if exchange is not None and exchange.relayed:
         mine = Load(tile, own_region(tiles, step.operand))
-        return (zero, *before, mine, adding, *_each_part(tiles, exchange, step.operand.slot, there))
+        return (zero, *before, mine, adding, *(added(parts, late=False, unrolled=False) for parts in others))
     loaded = _loaded(tiles, tile, step.operand)
     alone = step.wait is not None and exchange is not None and exchange.kind is Kind.SCATTER
     first = rank if alone else _number_of(tiles)

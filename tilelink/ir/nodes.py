@@ -58,9 +58,7 @@ class Exchange:
     Parts are `rows x cols`; a chunk is `chunk_rows` consecutive rows of a part (the last may be shorter), or `chunk_cols`
     consecutive columns, as `cut` says, and is what one signal covers. `source` is one part (GATHER, SHIFT) or `num_ranks` parts
     (SCATTER); `target` is `num_ranks` parts.
-
     Where `source` and `target` are one buffer, the own part is made where peers put theirs.
-
     A SHIFT goes to the rank `by` further and is *bounded*: `target` has room for `slots` chunks only, which are its items.
     Item i lies in slot i % slots, in use i // slots of it in this call.
     """
@@ -86,7 +84,7 @@ class Exchange:
 
     @property
     def relayed(self) -> bool:
-        """Whether what ranks of a node send to another one is added first: `target` has behind parts of ranks those of nodes."""
+        """Whether ranks of a node add what they have for another one: `target` has behind parts of ranks those of nodes."""
         return self.kind is Kind.SCATTER and self.mover.crosses_nodes
 
     @property

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tilelink.ir.node_sums import parts_added
 from tilelink.ir.nodes import Buffer, CopyProgram, Exchange, Launch
 from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import DTYPE_BYTES
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +26,18 @@ class Parts:
 
     def buffer(self, name: str) -> Buffer:
         return self.buffers[name]
+
+    def bytes_read(self, name: str, window: tuple[tuple[int, int], ...]) -> int:
+        """Of a buffer, or of a window in it, or in each of its parts."""
+        found = self.buffer(name)
+        elements = math.prod(found.shape)
+        of_nodes = next((one for one in self.exchanges.values() if one.relayed and one.target == name), None)
+        if of_nodes is not None:  # programs that put read the rest
+            elements = elements // found.shape[0] * parts_added(of_nodes)
+        if window:
+            elements = elements // math.prod(found.shape[-len(window) :])
+            elements *= math.prod(end - first for first, end in window)
+        return elements * DTYPE_BYTES[found.dtype]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, TritonLo
 from tilelink.ir.enums import Tail
 from tilelink.ir.graph import Copy, Relation, Sum
 from tilelink.ir.movers import FUSED_SHARE
+from tilelink.ir.node_sums import parts_added
 from tilelink.ir.nodes import PIECES_SPREAD, Exchange, Kind, TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.routed import Along, Follows, Placed, Routed
@@ -202,7 +203,7 @@ class _Bound:
                 scatters = relation.kind is Kind.SCATTER or not exchange.source
                 moved += part * (self.topology.num_ranks if scatters else 1)
             elif exchange.target and self._reads_whole(relation):
-                moved += part * (1 if relation.kind is Kind.RETURN else self.topology.num_ranks)
+                moved += part * (1 if relation.kind is Kind.RETURN else parts_added(exchange))
         combines = isinstance(self.group.anchor.operation, Combine)
         rate = gpu.memory_gb_per_s * rows_share(self.loop.tile.per_sm, self.routed, combines=combines)
         one = max(moved / self.tiles / (rate / self.programs) / 1e3, self._summed_us()) + self._sent_us(0.0)
@@ -368,7 +369,10 @@ class _Bound:
         ranks, added, stored, sent = self.topology.num_ranks, 0.0, self._own_stored_us(), False
         for relation, exchange in self.exchanges:
             if relation.kind is Kind.SCATTER and self._leaves(relation):
-                loaded, sent = (ranks - 1) * self._elements() * self._size(relation), not exchange.source
+                loaded, sent = (
+                    (parts_added(exchange) - 1) * self._elements() * self._size(relation),
+                    not exchange.source,
+                )
                 if exchange.target:
                     added = loaded * self.programs / self.topology.gpu.memory_gb_per_s / 1e3
                 else:

@@ -4,8 +4,8 @@
     copy (node j, chunk c, i)   begins when that chunk is there, or made, and the port is free
     sum (node j, chunk c)       begins when the parts of all ranks of the node are there
 
-All ranks do the same, so that what the rank i places behind copies comes when copy i of this one does. The numbers are those of the
-descriptor (`topologies/h800-2-nodes.toml`), none is measured here.
+All ranks do the same, so that what the rank i places behind copies comes when copy i of this one does. The numbers are those of
+the descriptor (`topologies/h800-2-nodes.toml`), none is measured here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tilelink.ir.movers import COPY_START_US
+from tilelink.ir.node_sums import in_strips
 from tilelink.ir.nodes import Exchange
 from tilelink.planner.loop import Times
 from topologies.topology import Fabric, Topology
@@ -113,18 +114,22 @@ class _Ways:
             for other in range(self.local - 1):
                 there[node, other] = [self.copy(float(made[node, other, chunk])) for chunk in range(self.chunks)]
         there[:, -1] = made[:, -1]
-        programs, us = [0.0] * max(1, self.exchange.mover.sms), self._added_us(element_bytes)
-        sums = np.zeros((self.nodes - 1, self.chunks))
-        for number, ready in enumerate(there[:-1].max(axis=1).ravel()):
-            program = number % len(programs)
-            programs[program] = max(programs[program], float(ready)) + us
-            sums.ravel()[number] = self.put(programs[program])
+        sums = self._summed(there[:-1].max(axis=1), element_bytes)
         arrivals = np.zeros((self.nodes * self.local - 1, self.chunks))
         arrivals[: self.local - 1] = there[-1, :-1]
         arrivals[self.local - 1 : self.local + self.nodes - 2] = sums
         return arrivals
 
-    def _added_us(self, element_bytes: int) -> float:
-        """One program adds a chunk of each rank of the node."""
-        num_bytes = self.exchange.chunk_rows * self.exchange.cols * element_bytes
-        return (self.local + 1) * num_bytes / ADDED_GB_PER_S / 1e3
+    def _summed(self, ready: Times, element_bytes: int) -> Times:
+        """When sums of the other nodes are here, whose chunks were `ready` to be added there; strip by strip."""
+        cut = in_strips(self.exchange)
+        strips, num_bytes = cut.chunks // self.chunks, cut.chunk_rows * cut.cols * element_bytes
+        us, put = (self.local + 1) * num_bytes / ADDED_GB_PER_S / 1e3, hops(self.topology, cut, element_bytes).put
+        programs, sums = [0.0] * max(1, self.exchange.mover.sms), np.zeros((self.nodes - 1, cut.chunks))
+        for number, there in enumerate(np.repeat(ready, strips, axis=1).ravel()):
+            program = number % len(programs)
+            programs[program] = max(programs[program], float(there)) + us
+            self.nic = max(self.nic, programs[program]) + put
+            sums.ravel()[number] = self.nic + self.far
+        latest: Times = sums.reshape(self.nodes - 1, self.chunks, strips).max(axis=2)
+        return latest

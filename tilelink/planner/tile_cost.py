@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from tilelink.ir.movers import FUSED_SHARE
+from tilelink.ir.node_sums import parts_added
 from tilelink.ir.nodes import PIECES_SPREAD, ComputeRole
 from tilelink.ir.order import Nest
 from tilelink.ir.routed import Follows, Routed
@@ -258,7 +259,7 @@ class TileCost:
         role = self.role
         read = [operand for step in role.body for operand in operands_of(step)]
         moved = {(one.buffer, one.window, one.along) for one in read}
-        traffic = sum(self._bytes(name, window) * self._share(name, along) for name, window, along in moved)
+        traffic = sum(self.parts.bytes_read(name, window) * self._share(name, along) for name, window, along in moved)
         major = role.axis(role.order.major)
         groups = major.segments * -(-major.tiles // role.order.group)
         again = min(groups, max(1.0, role.num_tiles / role.programs)) - 1.0
@@ -266,9 +267,11 @@ class TileCost:
         for step in role.body:
             # of an expert: few tiles read it, at once in each part
             if isinstance(step, MatmulBody) and step.right.along:
-                traffic += read_again(round(self.again * self._bytes(step.right.buffer, ())), self.topology.gpu)
+                traffic += read_again(
+                    round(self.again * self.parts.bytes_read(step.right.buffer, ())), self.topology.gpu
+                )
             elif isinstance(step, MatmulBody):
-                size = self._bytes(step.right.buffer, step.right.window)
+                size = self.parts.bytes_read(step.right.buffer, step.right.window)
                 # tiles that wait for their part follow the others through the right operand, and find what the L2 still has
                 follow = waits and size > 2 * self.topology.gpu.l2_bytes
                 times = max(again, major.segments - 1.0) if follow else again
@@ -314,7 +317,10 @@ class TileCost:
         for step in sums:
             written = [axis for axis in self.role.axes if not axis.reduction]
             size = DTYPE_BYTES[self.parts.buffer(step.operand.buffer).dtype]
-            num_bytes = (self.topology.num_ranks - 1) * written[0].tile * written[-1].tile * size
+            others = self.topology.num_ranks - 1
+            if step.wait is not None:
+                others = parts_added(self.parts.exchange(step.wait.exchange)) - 1
+            num_bytes = others * written[0].tile * written[-1].tile * size
             link = self.topology.link_gb_per_s(0, 1) * FUSED_LOAD_SHARE
             rate = link if step.operand.remote else self.topology.gpu.memory_gb_per_s
             extra += num_bytes / (rate / self.role.programs) / 1e3
@@ -387,13 +393,3 @@ class TileCost:
                     size = elements * DTYPE_BYTES[self.parts.buffer(operand.buffer).dtype]
                     worst = max(worst, size / (link / self.role.programs) / 1e3 + _REMOTE_US / self.on.per_sm)
         return worst
-
-    def _bytes(self, buffer: str, window: tuple[tuple[int, int], ...]) -> int:
-        """Of a buffer, or of a window in it, or in each of its parts."""
-        found = self.parts.buffer(buffer)
-        elements = math.prod(found.shape)
-        if window:
-            elements = (
-                elements * math.prod(end - first for first, end in window) // math.prod(found.shape[-len(window) :])
-            )
-        return elements * DTYPE_BYTES[found.dtype]

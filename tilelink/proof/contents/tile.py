@@ -22,7 +22,7 @@ LEAST_SCORE = -1e30  # with which a fold begins
 
 
 class Term(NamedTuple):
-    """A value of the spec; `summed`: the sum of those of all ranks, or of so many `ranks`, a node, of which the owner is first."""
+    """A value of the spec; `summed`: the sum of those of all ranks, or of so many `ranks`, a node, whose first is the owner."""
 
     name: str
     summed: bool = False

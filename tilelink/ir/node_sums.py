@@ -1,0 +1,31 @@
+"""What ranks of a node add for another one, and how they cut it: in strips of chunks, so that all
+programs that add have some."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilelink.ir.nodes import Exchange
+
+LEAST_ROWS = 16  # of a strip
+
+
+def strips_of(exchange: Exchange) -> int:
+    """Strips of a chunk, which have as many rows each."""
+    wanted, rows, found = -(-2 * exchange.mover.sms // exchange.chunks), exchange.chunk_rows, 1
+    if exchange.rows % exchange.chunks:
+        return 1
+    while found < wanted and rows % (2 * found) == 0 and rows // (2 * found) >= LEAST_ROWS:
+        found *= 2
+    return found
+
+
+def parts_added(exchange: Exchange) -> int:
+    """How many parts a sum adds, the own one among them: of all ranks, or of those of the node and of the other nodes."""
+    ranks = exchange.order.ranks
+    return ranks.ranks_per_node + ranks.num_ranks // ranks.ranks_per_node - 1 if exchange.relayed else ranks.num_ranks
+
+
+def in_strips(exchange: Exchange) -> Exchange:
+    """The exchange, cut as sums of nodes are put."""
+    return replace(exchange, chunks=exchange.chunks * strips_of(exchange))
