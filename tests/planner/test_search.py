@@ -54,6 +54,7 @@ def compared(operator: Overlap, sizes: dict[str, int], machine: str, ranks: int,
         # of attention: keys by copies and values by packets; both by warps, which need other tiles; keys part by part
         (attention, {"B": 3, "S": 1000, "Q": 32, "G": 8, "D": 128}, "h200-nvswitch", 2, {"keys.mover": "CopyEngine()"}),
         (attention, {"B": 2, "S": 8192, "Q": 4, "G": 4, "D": 64}, "h200-nvswitch", 8, {"mover": "CopyWarps()"}),
+        (attention, {"B": 1, "S": 704, "Q": 32, "G": 8, "D": 64}, "h200-nvswitch", 2, {"mover": "CopyWarps()"}),
         (attention, {"B": 1, "S": 4340, "Q": 16, "G": 8, "D": 128}, "h200-nvswitch", 2, {"compute": "library"}),
         pytest.param(
             chain,

@@ -16,6 +16,9 @@ FUSED_LOAD_SHARE = 0.75  # of a link, loads from peers reach; measured on 4 x H2
 SUM_LOAD_SHARE = 0.85  # the same of tiles that only add; fitted to 2 x H200
 SIGNAL_COPY_US = 2.1  # a 4-byte copy between GPUs by a copy engine, measured on 2 x H200
 _COPY_DRAG_US = 1.5  # a transfer of a copy engine with its signal slows what is computed beside it
+# until the first rows that warps move are there, of each exchange: 10 ragged rows of 50 to 5,834 tokens next to what is planned
+# otherwise, where they were 4 us slower and predicted 2 us faster, or level (2 x H200)
+_WARPS_START_US = 1.5
 _WARPS_DRAG = 0.1  # of the time that their bytes are on the link; fitted to 2 x H200, 4,096 to 16,384 tokens
 _ITEM_US = 2.0  # a producer or consumer waits, meets and notifies; not measured
 _OUT_OF_STEP_SHARE = 0.82  # of the rate of copies between ranks in step; fitted to 4 x H200
@@ -87,7 +90,7 @@ def drag_us(topology: Topology, exchange: Exchange, element_bytes: int) -> float
             return _COPY_DRAG_US * (topology.num_ranks - nodes) * exchange.chunks
         case Issuer.WARPS:
             moved = peers * exchange.rows * exchange.cols * element_bytes
-            return _WARPS_DRAG * moved / topology.link_gb_per_s(0, 1) / 1e3
+            return _WARPS_START_US + _WARPS_DRAG * moved / topology.link_gb_per_s(0, 1) / 1e3
         case _:
             return 0.0
 

@@ -26,7 +26,6 @@ from tilelink.planner.choices import (
 )
 from tilelink.planner.fields import AnyField
 from tilelink.planner.group import Group
-from tilelink.planner.in_library import whole_tiles
 from tilelink.planner.rules import item_counts, peer_atomics
 from tilelink.planner.structure import Structure
 from tilelink.planner.tiles import (
@@ -220,10 +219,7 @@ def _tiles(structure: Structure, group: Group, wanted: TileShape | None) -> list
         return [wanted] if (wanted.k >= SMALLEST_DOT) is group.deep and of_a_head else []
     if isinstance(attend, Attend):
         queries, keys = (structure.graph.values[read.value] for read in group.anchor.reads[:2])
-        tiles = attention_tiles(attend, queries.shape[0], keys.shape[0], queries.dtype, structure.topology.gpu)
-        if not whole_tiles(structure.graph, group.anchor):  # of warpgroups, these were never timed: pins ask for them
-            tiles = [tile for tile in tiles if tile.warpgroups == 1]
-        return tiles
+        return attention_tiles(attend, queries.shape[0], keys.shape[0], queries.dtype, structure.topology.gpu)
     written = [axis for axis in group.anchor.axes if not axis.reduction]
     rows, cols = written[0].extent, written[-1].extent
     combines = isinstance(group.anchor.operation, Combine)

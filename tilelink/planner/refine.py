@@ -7,14 +7,15 @@ with another mover of the next collective. So each kind of each decision is forc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tilelink.planner.decisions import Option, Slot
-from tilelink.planner.moves import COMPUTE, Options, When, in_step, nearest, other_kinds, values
+from tilelink.planner.moves import COMPUTE, When, in_step, nearest, other_kinds, values
 from tilelink.planner.search import HOPELESS, Descent, Place
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate
+from tilelink.planner.together import by_one_kind, read_together
 
 _ROUNDS = 2
 _WORTH = 1.9  # times the best, of a beginning: of 446 of recorded plans, 3 came below it, from at most so far above
@@ -42,9 +43,9 @@ def refined(start: Candidate, search: Descent) -> Place:
                 near = replace(search, ceiling=HOPELESS * here.us)
                 found = near.swept((between,), Place(trial, near.timing.us(trial, near.ceiling)), sweeps=1)
                 here = found if found.us < here.us else here
-        for exchanges, reader in _read_together(start.structure):
+        for exchanges, reader in read_together(start.structure):
             near = replace(search, ceiling=HOPELESS * here.us)
-            for trial in _by_one_kind(search, here, exchanges, reader):
+            for trial in by_one_kind(search.slots, search.base(here.chosen), near.timing, exchanges, reader):
                 us = near.timing.us(trial, near.ceiling)
                 if us < near.ceiling:
                     found = near.swept((reader, *exchanges), Place(trial, us), sweeps=1)
@@ -52,29 +53,6 @@ def refined(start: Candidate, search: Descent) -> Place:
         if here.us == before:
             break
     return here
-
-
-def _read_together(structure: Structure) -> Iterator[tuple[tuple[Slot, ...], Slot]]:
-    """Several exchanges that one loop reads, such as keys and values, with that loop."""
-    for index, group in enumerate(structure.groups):
-        found = [one.name for one in structure.relations if index in structure.readers(one.name)]
-        if len(found) > 1 and not structure.is_library(index):
-            yield tuple(("exchange", name) for name in found), ("compute", group.name)
-
-
-def _by_one_kind(search: Descent, here: Place, exchanges: Sequence[Slot], reader: Slot) -> Iterator[dict[Slot, Option]]:
-    """All of the exchanges by each kind that they have in common, with each kind of the loop that reads them; of each the options
-    that take least at least."""
-    current, slots = search.base(here.chosen), search.slots
-    if reader not in slots or any(slot not in slots for slot in exchanges):
-        return
-    for kind in slots[exchanges[0]].by_kind:
-        if any(kind not in slots[slot].by_kind for slot in exchanges):
-            continue
-        moved = current | {slot: nearest(slots[slot].by_kind[kind], current[slot]) for slot in exchanges}
-        for group in slots[reader].by_kind.values():
-            trials = [{**moved, reader: found[0]} for found in Options(group).by_first.values()]
-            yield min(trials, key=lambda trial: search.timing.us(trial, 0.0))
 
 
 def _chains(structure: Structure) -> Iterator[tuple[Slot, Slot, Slot]]:

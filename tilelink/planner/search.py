@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from typing import TypeGuard
 
 from tilelink.ir.choices import ComputeChoice, TritonLoop
@@ -36,6 +36,7 @@ from tilelink.planner.moves import (
 from tilelink.planner.one_launch import chains
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate, Timing
+from tilelink.planner.together import by_one_kind, read_together
 
 _SWEEPS = 2
 # values in their order that are no better than one before, until the rest is left out
@@ -196,18 +197,26 @@ class Descent:
         return Place(found, best) if best < math.inf else None
 
     def first_legal(self, limit: float = math.inf) -> tuple[Place | None, str]:
-        """A start, or None and why there is none: the likely options if they go together, else the first ones that do:
-        change one slot at a time, then pairs of slots, from the first of each. What takes `limit` or more is no start."""
+        """A start, or None and why there is none: the likely options if they go together, else the first ones that do: change
+        what one loop reads together, then one slot at a time, then pairs of slots, from the first of each. What takes `limit` or
+        more is no start."""
         start = {slot: options[0] for slot, options in self.slots.items()}
         likely = self._likely_start(limit)
         if likely is not None:
             us = self.timing.us(start, likely.us)
-            return Place(start, us) if us < likely.us else likely, ""
-        for trial in self._near(start):
+            likely = Place(start, us) if us < likely.us else likely
+            if likely.us < limit:
+                return likely, ""
+        others = self._together(start) if likely is not None else chain(self._together(start), self._near(start))
+        for trial in others:
             us = self.timing.us(trial, limit)
             if us < limit:
                 return Place(trial, us), ""
         return None, self.timing.why_not(start) or f"no start below {limit:.1f} us"
+
+    def _together(self, start: dict[Slot, Option]) -> Iterator[dict[Slot, Option]]:
+        for exchanges, reader in read_together(self.timing.structure):
+            yield from by_one_kind(self.slots, start, self.timing, exchanges, reader)
 
     def _near(self, start: dict[Slot, Option]) -> Iterator[dict[Slot, Option]]:
         yield start
@@ -302,7 +311,7 @@ def _descend(search: Descent, start: Place, pairs: list[tuple[Slot, Slot]], know
     matter (`tilelink.planner.refine`)."""
     order = tuple(search.slots)
     here = search.swept(order[::-1], start, sweeps=1)
-    for trial in [trial for chain in chains(search.timing.structure) for trial in _alike(search, here, chain)]:
+    for trial in [one for loops in chains(search.timing.structure) for one in _alike(search, here, loops)]:
         found = search.at(trial, here.us)
         here = found if found.us < here.us else here
     if here.us > NEARER * known:

@@ -1,0 +1,161 @@
+"""On GPUs of one host that pretend to be nodes: what is planned over a network, each element checked, and ranks late in turn.
+
+    torchrun --nproc-per-node 2 benchmarks/nodes.py --nodes 2 --json benchmarks/results/nodes_2xh200.jsonl
+
+A put is a copy by programs over NVLink, and a signal behind it: this shows what is compiled, and not what a network card would
+take. `one_node_us` is the plan of the same sizes by loads and stores, `serial_us` NCCL and cuBLAS. Times are those of CUDA
+graphs, of the slowest rank, the median of five rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import torch.distributed as dist
+
+import lowering
+import topologies
+from benchmarks.attention import changed_late, slowest_us
+from tilelink.bench.machine import topology_of_gpus
+from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.ranks import join, machine
+from tilelink.spec_file import load_overlap
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+SPECS = {"ag_gemm": "02_ag_gemm.py", "gemm_rs": "03_gemm_rs.py", "gemm_ar": "04_gemm_ar.py", "mlp": "05_mlp.py"}
+_WEIGHTS = {
+    "ag_gemm": {"K": 4096, "N": 14336},
+    "gemm_rs": {"K": 14336, "N": 4096},
+    "gemm_ar": {"K": 14336, "N": 4096},
+    "mlp": {"H": 4096, "F": 14336},
+}
+ROWS = [(name, {"M": rows} | sizes) for rows in (2048, 8192) for name, sizes in _WEIGHTS.items()]
+# by stores a program is slower than a network card, which one program keeps busy
+FORMS = {"one_program": {"mover": "Rails(1)"}, "programs": {"mover": "Rails(16)", "chunks": "8"}}
+
+
+def drawn(seed: int, count: int, ranks: int) -> list[tuple[str, dict[str, int]]]:
+    rng, found = random.Random(seed), list[tuple[str, dict[str, int]]]()
+    for _ in range(count):
+        name = rng.choice(list(SPECS))
+        sizes = {dim: 8 * ranks * rng.randint(4, 256) for dim in _WEIGHTS[name]}
+        found.append((name, {"M": ranks * rng.randint(40, 2000)} | sizes))
+    return found
+
+
+def serial(name: str) -> Callable[..., torch.Tensor]:
+    """NCCL and cuBLAS, one after the other."""
+    ranks = dist.get_world_size()
+
+    def gathered(x: torch.Tensor) -> torch.Tensor:
+        full = x.new_empty(x.shape[0] * ranks, x.shape[1])
+        dist.all_gather_into_tensor(full, x)
+        return full
+
+    def scattered(y: torch.Tensor) -> torch.Tensor:
+        out = y.new_empty(y.shape[0] // ranks, y.shape[1])
+        dist.reduce_scatter_tensor(out, y)
+        return out
+
+    def mlp(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+        full = gathered(x)
+        return scattered((torch.nn.functional.silu(full @ gate) * (full @ up)) @ down)
+
+    def reduced(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = x @ w
+        dist.all_reduce(y)
+        return y
+
+    every: dict[str, Callable[..., torch.Tensor]] = {
+        "ag_gemm": lambda x, w: gathered(x) @ w,
+        "gemm_rs": lambda x, w: scattered(x @ w),
+        "gemm_ar": reduced,
+        "mlp": mlp,
+    }
+    return every[name]
+
+
+def checked(
+    name: str, sizes: dict[str, int], nodes: int | None, pins: dict[str, str], late_calls: int
+) -> dict[str, Any]:
+    topology = topologies.load(topology_of_gpus(), dist.get_world_size(), nodes)
+    pins = pins | ({"algorithm": "two-shot"} if pins and name == "gemm_ar" else {})
+    schedule = load_overlap(f"{EXAMPLES / SPECS[name]}:{name}").plan_for(topology, sizes, "bf16", pins)
+    module = load_source(lowering.emit(schedule), name)
+    op = operator_class(module)(module.SymmetricMemoryFabric())
+    facts = module.check_call(op, 0, 1)
+    worst = torch.tensor([sum(one["wrong"] for one in facts), max(one["error"] for one in facts)], device="cuda")
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    sets = [list(module.make_inputs(dist.get_rank(), seed, op.fabric.device).values()) for seed in range(3)]
+    found: dict[str, Any] = {
+        "wrong": int(worst[0].item()),
+        "error": round(worst[1].item(), 3),
+        "predicted_us": schedule.predicted_us,
+    }
+    found["changed_late"] = changed_late(op, sets, 1, late_calls) if late_calls else 0
+    found["us"] = slowest_us(lambda: op(*sets[0]))
+    found["movers"] = [exchange.mover.text for exchange in schedule.exchanges]
+    found["serial_us"] = slowest_us(lambda: serial(name)(*sets[0]))
+    return found
+
+
+def measured(
+    name: str, sizes: dict[str, int], nodes: int, late_calls: int, forms: dict[str, dict[str, str]]
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"operator": name, "sizes": sizes, "nodes": nodes}
+    for form, pins in forms.items():
+        found = checked(name, sizes, nodes, pins, late_calls)
+        row |= {f"{form}_{key}": value for key, value in found.items() if key != "serial_us"}
+        row["serial_us"] = found["serial_us"]
+    row["one_node_us"] = checked(name, sizes, None, {}, 0)["us"]
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--drawn", default="", metavar="SEED:COUNT")
+    parser.add_argument("--only-drawn", action="store_true")
+    parser.add_argument(
+        "--late-calls", type=int, default=1000, help="of each form of a row, with ranks that are late in turn"
+    )
+    parser.add_argument("--seconds", type=float, default=300.0, help="no row begins later")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--commit", default="unknown")
+    arguments = parser.parse_args()
+    join()
+    listed = [] if arguments.only_drawn else list(ROWS)
+    if arguments.drawn:
+        seed, count = map(int, arguments.drawn.split(":"))
+        listed += drawn(seed, count, dist.get_world_size())
+    began, lines = time.monotonic(), list[dict[str, Any]]()
+    for name, sizes in listed:
+        late = torch.tensor([time.monotonic() - began > arguments.seconds], device="cuda")
+        dist.broadcast(late, 0)
+        if late.item():
+            break
+        found = measured(name, sizes, arguments.nodes, arguments.late_calls, FORMS)
+        lines.append(found | {"commit": arguments.commit, "machine": machine()})
+        if dist.get_rank() == 0:
+            print(json.dumps(lines[-1]), flush=True)
+            if arguments.json is not None:
+                arguments.json.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+        torch.cuda.empty_cache()
+    dist.destroy_process_group()
+    sys.exit(
+        1 if any(value for one in lines for key, value in one.items() if "wrong" in key or "changed" in key) else 0
+    )
+
+
+if __name__ == "__main__":
+    main()
