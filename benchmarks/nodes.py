@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node 2 benchmarks/nodes.py --nodes 2 --json benchmarks/results/nodes_2xh200.jsonl
 
-A put is a copy by programs over NVLink, and a signal behind it: this shows what is compiled, and not what a network card would
-take. `one_node_us` is the plan of the same sizes by loads and stores, `serial_us` NCCL and cuBLAS. Times are those of CUDA
-graphs, of the slowest rank, the median of five rounds.
+A put is a copy by programs over NVLink and a signal behind it, or one of NVSHMEM, which does the same there: this shows what is
+compiled, and not what a network card would take. `one_node_us` is the plan of the same sizes by loads and stores, `serial_us`
+NCCL and cuBLAS. Times are those of CUDA graphs, of the slowest rank, the median of five rounds.
 """
 
 from __future__ import annotations
@@ -86,13 +86,14 @@ def serial(name: str) -> Callable[..., torch.Tensor]:
 
 
 def checked(
-    name: str, sizes: dict[str, int], nodes: int | None, pins: dict[str, str], late_calls: int
+    name: str, sizes: dict[str, int], nodes: int | None, pins: dict[str, str], late_calls: int, target: str = "triton"
 ) -> dict[str, Any]:
     topology = topologies.load(topology_of_gpus(), dist.get_world_size(), nodes)
     pins = pins | ({"algorithm": "two-shot"} if pins and name == "gemm_ar" else {})
     schedule = load_overlap(f"{EXAMPLES / SPECS[name]}:{name}").plan_for(topology, sizes, "bf16", pins)
-    module = load_source(lowering.emit(schedule), name)
-    op = operator_class(module)(module.SymmetricMemoryFabric())
+    module = load_source(lowering.emit(schedule, target), name)
+    fabric = module.SymmetricMemoryFabric if target == "triton" else module.NvshmemFabric
+    op = operator_class(module)(fabric())
     facts = module.check_call(op, 0, 1)
     worst = torch.tensor([sum(one["wrong"] for one in facts), max(one["error"] for one in facts)], device="cuda")
     dist.all_reduce(worst, op=dist.ReduceOp.MAX)
@@ -110,20 +111,22 @@ def checked(
 
 
 def measured(
-    name: str, sizes: dict[str, int], nodes: int, late_calls: int, forms: dict[str, dict[str, str]]
+    name: str, sizes: dict[str, int], nodes: int, late_calls: int, forms: dict[str, dict[str, str]], target: str
 ) -> dict[str, Any]:
-    row: dict[str, Any] = {"operator": name, "sizes": sizes, "nodes": nodes}
+    row: dict[str, Any] = {"operator": name, "sizes": sizes, "nodes": nodes, "target": target}
     for form, pins in forms.items():
-        found = checked(name, sizes, nodes, pins, late_calls)
+        found = checked(name, sizes, nodes, pins, late_calls, target)
         row |= {f"{form}_{key}": value for key, value in found.items() if key != "serial_us"}
         row["serial_us"] = found["serial_us"]
-    row["one_node_us"] = checked(name, sizes, None, {}, 0)["us"]
+    if target == "triton":  # a process has one kind of symmetric memory
+        row["one_node_us"] = checked(name, sizes, None, {}, 0)["us"]
     return row
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--target", default="triton", help="triton-nvshmem puts by NVSHMEM")
     parser.add_argument("--drawn", default="", metavar="SEED:COUNT")
     parser.add_argument("--only-drawn", action="store_true")
     parser.add_argument(
@@ -144,7 +147,7 @@ def main() -> None:
         dist.broadcast(late, 0)
         if late.item():
             break
-        found = measured(name, sizes, arguments.nodes, arguments.late_calls, FORMS)
+        found = measured(name, sizes, arguments.nodes, arguments.late_calls, FORMS, arguments.target)
         lines.append(found | {"commit": arguments.commit, "machine": machine()})
         if dist.get_rank() == 0:
             print(json.dumps(lines[-1]), flush=True)

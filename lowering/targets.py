@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lowering.dialect import Dialect, Reach
 from tilelink.errors import UnknownTarget, did_you_mean
 
 TARGETS = ("triton", "triton-distributed")
+NVSHMEM = "triton-nvshmem"  # of schedules over several nodes: stock Triton, and puts by NVSHMEM
 
 _MODULES = ("argparse", "contextlib", "functools", "json", "sys", "time")
 
@@ -86,6 +89,7 @@ _JOIN = (
     "fabric = SymmetricMemoryFabric()",
 )
 TITLES = {
+    "NvshmemFabric": "fabric: torch symmetric memory over NVSHMEM",
     "SymmetricMemoryFabric": "fabric: torch symmetric memory",
     "TritonDistFabric": "fabric: the runtime of Triton-distributed",
     "AmdFabric": "fabric: none for AMD GPUs yet",
@@ -96,9 +100,25 @@ UNTRIED = "Nothing has run its host code on AMD GPUs yet."
 
 def dialect(target: str, arch: str) -> Dialect:
     """The spelling of `target` for GPUs of `arch`. Raises UnknownTarget."""
-    if target not in TARGETS:
-        raise UnknownTarget(target=target, hint=did_you_mean(target, TARGETS), known=", ".join(TARGETS))
+    known = (*TARGETS, NVSHMEM)
+    if target not in known:
+        raise UnknownTarget(target=target, hint=did_you_mean(target, known), known=", ".join(known))
     nvidia = arch.startswith("sm_")
+    if target == NVSHMEM:
+        stock = dialect("triton", arch)
+        return replace(
+            stock,
+            target=target,
+            compiler=f"{stock.compiler} and NVSHMEM",
+            word="torch.int64",
+            helpers=(*stock.helpers, "nvshmem"),
+            imports=stock.imports.replace("import os\n", "import os\nimport sysconfig\n"),
+            fabrics=(*stock.fabrics, "nvshmem"),
+            fabric="NvshmemFabric",
+            opens=(*_JOIN[:-1], "fabric = NvshmemFabric()"),
+            gluon=False,
+            puts=True,
+        )
     if target == "triton":
         return Dialect(
             target=target,
@@ -116,6 +136,7 @@ def dialect(target: str, arch: str) -> Dialect:
             stream_wait="wait_at_least",
             launch_options="",
             gluon=nvidia,
+            puts=False,
             tokens=False,
         )
     return Dialect(
@@ -137,5 +158,6 @@ def dialect(target: str, arch: str) -> Dialect:
         stream_wait="wait_equal",
         launch_options="**launch_cooperative_grid_options()",
         gluon=False,
+        puts=False,
         tokens=True,
     )

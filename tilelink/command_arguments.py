@@ -11,6 +11,7 @@ import typer
 
 import lowering
 import topologies
+from lowering.targets import NVSHMEM
 from tilelink.declaration import Overlap
 from tilelink.ir.spec import Spec as DeclaredSpec
 from tilelink.plan import Plan
@@ -30,7 +31,9 @@ Nodes = Annotated[
 ]
 Dtype = Annotated[str, typer.Option("--dtype", help="Element type of tensors that declare none.")]
 Pins = Annotated[list[str] | None, typer.Option("--pin", metavar="K=V", help="Fix one choice; repeatable.")]
-Target = Annotated[str, typer.Option("--target", help=f"The language of the source: {' or '.join(lowering.TARGETS)}.")]
+Target = Annotated[
+    str, typer.Option("--target", help=f"The language of the source: {', '.join((*lowering.TARGETS, NVSHMEM))}.")
+]
 
 MaxMinutes = Annotated[
     float, typer.Option("--max-minutes", min=0, help="Refuse a run that is estimated to take emulated ranks longer.")

@@ -25,9 +25,12 @@ def load(name_or_path: str, num_ranks: int | None = None, nodes: int | None = No
     """The topology `name_or_path` with `num_ranks` ranks, all that it has by default; of one node, on so many of them if `nodes`
     says how many, with a NIC of 400 Gb/s for each rank.
 
-    A path has a slash or ends in `.toml`; anything else is one of `names()`.
+    A path has a slash or ends in `.toml`; anything else is one of `names()`. `NAME@2` is the same as `NAME` on two nodes.
     Raises UnknownTopology, UnreadableDescriptor, MalformedDescriptor, IllegalRanks, IllegalNodes.
     """
+    base, at, number = name_or_path.rpartition("@")
+    if nodes is None and at and number.isdigit():  # the name of what is made below
+        return load(base, num_ranks, int(number))
     topology = load_descriptor(name_or_path).topology
     if nodes is None:
         return topology if num_ranks is None else with_ranks(topology, num_ranks)

@@ -29,7 +29,7 @@ def in_nodes(topology: Topology, nodes: int) -> Topology:
     origins = tuple((f"levels.{far.name}.{name}", _ORIGIN) for name in ("size", "gb_per_s", "signal_us"))
     return replace(
         topology,
-        name=f"{topology.name}, {nodes} nodes",
+        name=f"{topology.name}@{nodes}",
         num_ranks=topology.num_ranks * nodes,
         levels=(*topology.levels, far),
         provenance=(*topology.provenance, *origins),

@@ -70,6 +70,15 @@ class LastNotAtEnd(TileLinkError):
     )
 
 
+class NothingToPut(TileLinkError):
+    """Facts: schedule, target."""
+
+    template = (
+        "schedule {schedule!r} puts nothing over a network, which is what target {target} is for.\n"
+        "Legal: a topology of several nodes, --nodes N, where mover=Rails(n) carries a collective; or --target triton."
+    )
+
+
 class OverlappingMove(TileLinkError):
     template = (
         "role {role!r} moves {source} to {target}, which may overlap: threads of a program would overwrite what others still "

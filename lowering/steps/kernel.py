@@ -17,6 +17,7 @@ from lowering.steps.gluon import Turns, check_alone, in_gluon
 from lowering.steps.gluon_folds import Folds
 from lowering.steps.gluon_programs import GluonPrograms
 from lowering.steps.indices import Scope, Spelling
+from lowering.steps.nvshmem import NvshmemPrograms
 from lowering.steps.parameters import Needing
 from lowering.steps.programs import Programs
 from lowering.steps.relative import counted_off
@@ -56,6 +57,8 @@ def _plain(frame: Frame, out: Source, scope: Scope) -> Programs:
     """A printer of programs without groups of warps of their own."""
     if frame.dialect.reach is Reach.SYMMETRIC:
         return DistributedPrograms(frame, out, scope)
+    if frame.dialect.puts:
+        return NvshmemPrograms(frame, out, scope)
     return Programs(frame, out, scope)
 
 

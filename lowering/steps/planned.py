@@ -6,6 +6,7 @@ from lowering.entry import matrices_of, print_main
 from lowering.header import print_header
 from lowering.host_doc import print_doc
 from lowering.source import Source
+from lowering.steps.errors import NothingToPut
 from lowering.steps.file import Around, lower
 from lowering.steps.renaming import with_own_names
 from lowering.targets import dialect
@@ -18,6 +19,8 @@ def lower_planned(planned: Schedule, target: str = "triton") -> str:
     """Source text of `planned` in the language of `target`, printed from its steps. Raises UnknownTarget, and errors of
     `lowering.steps.errors`."""
     spelling, head = dialect(target, planned.machine.arch), Source()
+    if spelling.puts and not any(exchange.mover.crosses_nodes for exchange in planned.exchanges):
+        raise NothingToPut(schedule=planned.name, target=target)
     print_header(head, planned, spelling, kernels=True)
     spec = planned.spec
     results = {name: spec.value(name).local for name in spec.outputs}

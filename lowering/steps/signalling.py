@@ -69,7 +69,7 @@ class Signalling(Body):
             words = self.own(step.signal)
         else:
             self.needs["signal_peers"] = ""
-            words = f"on_peer(signal_peers, {self.spell(step.at)}, tl.int32)"
+            words = f"on_peer(signal_peers, {self.spell(step.at)}, tl.{self.frame.dialect.word.removeprefix('torch.')})"
         word = self.word(words, step.signal, step.index)
         if step.to is None:
             self.out.call("count_up(", [word, *([self.amount] if self.amount else [])])

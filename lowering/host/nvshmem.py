@@ -1,0 +1,67 @@
+"""The fabric of ranks that put by NVSHMEM, through torch's symmetric memory."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+
+from lowering.host.symmetric_memory import Stream, SymmetricMemoryFabric
+
+
+def device_library() -> str:
+    """Path of NVSHMEM's device library. Raises RuntimeError without one."""
+    folder = os.environ.get("NVSHMEM_LIB_DIR") or os.path.join(
+        sysconfig.get_path("purelib"), "nvidia", "nvshmem", "lib"
+    )
+    found = os.path.join(folder, "libnvshmem_device.bc")
+    if not os.path.exists(found):
+        raise RuntimeError(
+            f"{found} does not exist: ranks of other nodes are reached by NVSHMEM. Install nvidia-nvshmem-cu13 of the version "
+            "that torch asks for, or set NVSHMEM_LIB_DIR to the folder of its device library."
+        )
+    return found
+
+
+class NvshmemStream(Stream):
+    """Kernels are linked with NVSHMEM's device library, and told of the ranks when they are loaded."""
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], *args: object, per_sm: int = 1, **options: object) -> None:
+        """Run `kernel` on `grid`, with `per_sm` resident programs on each SM."""
+        if not self.fabric.is_loading:
+            super().launch(kernel, grid, *args, per_sm=per_sm, **options)
+            return
+        options |= self.most_registers(per_sm, options)
+        aligned = [arg.data_ptr() % 16 == 0 for arg in args if isinstance(arg, torch.Tensor)]
+        libraries = {"libnvshmem_device": device_library()}
+        compiled = kernel.warmup(*args, grid=grid, extern_libs=libraries, **options)
+        compiled._init_handles()
+        if "nvshmem" in compiled.asm["ptx"]:  # others are linked with nothing of it
+            torch._C._distributed_c10d._nvshmemx_cumodule_init(compiled.module)
+        self.fabric.compiled[(id(kernel), *options.values(), *aligned)] = compiled
+
+
+class NvshmemFabric(SymmetricMemoryFabric):
+    """The ranks of a torch process group, on GPUs of any hosts that NVSHMEM joins."""
+
+    stream_type = NvshmemStream
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        if not symm_mem.is_nvshmem_available():
+            raise RuntimeError(
+                "this torch has no NVSHMEM: ranks of other nodes are reached by it. Install torch for CUDA 13 on Linux, "
+                "which brings nvidia-nvshmem-cu13."
+            )
+        symm_mem.set_backend("NVSHMEM")
+        super().__init__(group)
+        self._main = NvshmemStream(torch.cuda.current_stream(), self)
+
+    def main(self) -> Stream:
+        handle = torch._C._cuda_getCurrentRawStream(self.device.index)
+        if self._main.handle != handle:
+            self._main = NvshmemStream(torch.cuda.current_stream(), self)
+        return self._main
