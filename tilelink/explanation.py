@@ -35,6 +35,7 @@ def explanation_json(explanation: Explanation) -> str:
         "rejected": [_rejected(one) for one in explanation.others],
         "more": explanation.more,
         "flips": [_flip(one.flip) for one in explanation.walked if one.flip is not None],
+        **({"levels": {one.level: one.us for one in explanation.levels}} if explanation.levels else {}),
         "unflipped": [{"axis": w.axis, "larger": w.larger, "last": w.last, "why": w.why} for w in unflipped],
     }
     return json.dumps(found, indent=1)
@@ -78,6 +79,11 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield "\nhidden:"
         for term in account.hidden:
             yield f"{term.us:10.1f} us  {term.what}, by {term.hidden_by}"
+    if explanation.levels:
+        yield "\nlevels of the fabric, and how long bytes of a rank pass them:"
+        slowest = max(explanation.levels, key=lambda one: one.us)
+        for level in explanation.levels:
+            yield f"{level.us:10.1f} us  {level.level}{', which binds' if level is slowest else ''}"
     if explanation.others:
         yield "\nfamilies that lost, each by the best schedule that the search has seen of it:"
         for one in explanation.others:

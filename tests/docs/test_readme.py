@@ -21,7 +21,16 @@ from typer.testing import CliRunner
 from tilelink.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
-USERS = ("getting_started", "reading_a_plan", "pins", "your_own_ops", "in_a_model", "command_line", "several_nodes", "verification")
+USERS = (
+    "getting_started",
+    "reading_a_plan",
+    "pins",
+    "your_own_ops",
+    "in_a_model",
+    "command_line",
+    "several_nodes",
+    "verification",
+)
 PAGES = ("README.md", "docs/design.md", *(f"docs/{name}.md" for name in USERS))
 NAMED = re.compile(r"# (\w+\.py)\n")
 CUT = "…\n"  # ends an output of which a page shows the beginning

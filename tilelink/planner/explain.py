@@ -10,6 +10,7 @@ from tilelink.planner.build import build
 from tilelink.planner.choices import Pins
 from tilelink.planner.families import Rejected, families, family_of, key_of, rejected
 from tilelink.planner.flips import Bind, Walked, flips
+from tilelink.planner.levels import Busy, busy_levels
 from tilelink.planner.limits import check_extent
 from tilelink.planner.pins import checked_pins
 from tilelink.planner.plan import search
@@ -28,6 +29,7 @@ class Explanation:
     others: tuple[Rejected, ...]
     more: int
     walked: tuple[Walked, ...]
+    levels: tuple[Busy, ...] = ()  # of a schedule over several nodes
 
 
 def explain(
@@ -51,4 +53,5 @@ def explain(
     others = [one for one in families(candidates) if key_of(one) != key_of(chosen)]
     lost = tuple(rejected(topology, account, chosen, one) for one in others[:most_families])
     walked = tuple(flips(bind, sizes, topology, wanted, chosen, more))
-    return Explanation(schedule, account, chosen.fields, lost, len(others) - len(lost), walked)
+    levels = busy_levels(schedule, topology)
+    return Explanation(schedule, account, chosen.fields, lost, len(others) - len(lost), walked, levels)

@@ -1,0 +1,35 @@
+"""How long what a schedule moves keeps each level of a fabric busy, whatever else goes on: the level that takes longest binds.
+
+a gather, or a scatter, over NN nodes of L ranks, of parts of s bytes:
+    inside of a node    (L - 1) * NN * s / rate of the link
+    network             (NN - 1) * s / rate of the NIC
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import DTYPE_BYTES
+from topologies.topology import Fabric, Topology
+
+
+class Busy(NamedTuple):
+    """A level, and microseconds that bytes of one rank pass it in one direction."""
+
+    level: str
+    us: float
+
+
+def busy_levels(schedule: Schedule, topology: Topology) -> tuple[Busy, ...]:
+    """Of a schedule whose exchanges cross nodes, all levels from inside out; of another one nothing."""
+    crossing = [one for one in schedule.exchanges if one.mover.crosses_nodes]
+    if not crossing:
+        return ()
+    nodes, local = topology.num_nodes, topology.ranks_per_node
+    sizes = (one.rows * one.cols * DTYPE_BYTES[schedule.buffer(one.source or one.target).dtype] for one in crossing)
+    part, found = sum(sizes), list[Busy]()
+    for level in topology.levels:
+        times = nodes - 1 if level.fabric is Fabric.NETWORK else (local - 1) * nodes
+        found.append(Busy(level.name, times * part / level.gb_per_s / 1e3))
+    return tuple(found)
