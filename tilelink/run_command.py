@@ -11,13 +11,11 @@ import typer
 
 import lowering
 import topologies
-from lowering.targets import NVSHMEM
 from tilelink.command_arguments import Dtype, MaxMinutes, Nodes, Pins, Ranks, Sizes, Spec, Target, plan_on
 from tilelink.declaration import Overlap
 from tilelink.emulated_time import announce, of_spec
 from tilelink.errors import FabricUnavailable
 from tilelink.ir.schedule import Schedule
-from tilelink.run_errors import NotEmulated
 from tilelink.runtime.machine import EMULATED, PLANNED_FOR
 from tilelink.runtime.run import RunResult, run_cuda, run_emulated
 from tilelink.spec_file import parse_pins
@@ -92,8 +90,6 @@ def run_schedule(device: Device, schedule: Schedule, target: str, calls: int, se
     """Raises UnknownTarget, the errors of tilelink.emulator, FabricUnavailable, NoReference and RunFailed."""
     source = lowering.emit(schedule, target)
     match device:
-        case Device.CPU if target == NVSHMEM:
-            raise NotEmulated(target=target)
         case Device.CPU:
             return run_emulated(schedule, source, calls=calls, seed=seed)
         case Device.CUDA:

@@ -23,15 +23,6 @@ class FabricUnavailable(TileLinkError):
     template = "cannot run {num_ranks} ranks on --device cuda: {reason}.\n{legal}"
 
 
-class NotEmulated(TileLinkError):
-    """Facts: `target`."""
-
-    template = (
-        "files of target {target} run on GPUs alone: emulated ranks have no NVSHMEM.\n"
-        "Legal: --target triton, whose files store at ranks of other nodes what these put there; or --device cuda."
-    )
-
-
 class NothingTuned(TileLinkError):
     """Facts: `operator`, `why` (a line for each schedule)."""
 

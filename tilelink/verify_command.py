@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 import lowering
-from lowering.targets import NVSHMEM
 from tilelink.adversary.campaign import judged, run_trials, trials
 from tilelink.adversary.replay import parse_trial
 from tilelink.adversary.small import small_form
@@ -30,7 +29,6 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import Spec
 from tilelink.proof.proved import Proof
 from tilelink.proof.verify import verify as prove
-from tilelink.run_errors import NotEmulated
 from tilelink.runtime.load import fabric_class, load_source
 from tilelink.runtime.machine import PLANNED_FOR
 from tilelink.terminal import progress
@@ -222,8 +220,6 @@ def verify(
         raise typer.Exit(report.exit_code)
     effort = Effort(seeds, seed, workers, replay, max_minutes)
     if ":" in subject:
-        if target == NVSHMEM:
-            raise NotEmulated(target=target)
         declared, machine, schedule = planned(subject, sizes, topology, ranks, dtype, pin, nodes)
         words = [subject, *(sizes or ()), "--topology", topology, "--ranks", str(machine.num_ranks)]
         words += ["--nodes", str(nodes)] if nodes is not None else []

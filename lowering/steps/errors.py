@@ -82,7 +82,7 @@ class NothingToPut(TileLinkError):
 class OverlappingMove(TileLinkError):
     template = (
         "role {role!r} moves {source} to {target}, which may overlap: threads of a program would overwrite what others still "
-        "read.\nLegal: regions of two buffers, or of one whose starts differ by at least an extent."
+        "read.\nLegal: regions of two buffers, the same place of one, or places whose starts differ by at least an extent."
     )
 
 

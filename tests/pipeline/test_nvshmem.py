@@ -13,15 +13,17 @@ import lowering
 import topologies
 from lowering.steps.errors import NothingToPut
 from lowering.targets import NVSHMEM
+from tests.adversary.bugs import verdict
 from tests.pipeline.test_nodes import SPECS
+from tilelink.adversary.verdict import VerdictKind
+from tilelink.compiled.check import check_compiled
 from tilelink.ir.schedule import Schedule
-from tilelink.run_command import Device, run_schedule
-from tilelink.run_errors import NotEmulated
 from tilelink.runtime.aot import RecordedLaunch, record, written_ir
 from tilelink.runtime.load import load_source
-from tilelink.verify_command import verify
+from tilelink.runtime.run import run_emulated
 
 NAMES = ("ag_gemm", "gemm_rs", "gemm_ar", "mlp", "gathered", "scattered")
+BARRIER = '    program_barrier()\n    tl.inline_asm_elementwise("fence.acq_rel.sys'
 _PUT = "nvshmemx_putmem_signal_nbi_block"
 
 
@@ -31,6 +33,12 @@ def planned(name: str, nodes: int | None = 2, ranks: int = 4) -> Schedule:
     pins = {"mover": "Rails(2)"} if nodes else {}
     pins |= {"algorithm": "two-shot"} if name == "gemm_ar" and nodes else {}
     return SPECS[name].plan_for(topologies.load("h200-nvswitch", ranks, nodes), sizes, "bf16", pins)
+
+
+def in_the_small(name: str) -> Schedule:
+    sizes = {"ag_gemm": {"M": 96, "K": 32, "N": 64}, "gemm_rs": {"M": 96, "K": 64, "N": 32}}[name]
+    pins = {"mover": "Rails(2)", "tile": "16x16x16/4w2s", "chunks": "2", "compute": "triton"}
+    return SPECS[name].plan_for(topologies.load("laptop-switch", 4, 2), sizes, "bf16", pins)
 
 
 def launches(schedule: Schedule) -> list[RecordedLaunch]:
@@ -77,8 +85,71 @@ def test_a_schedule_of_one_node_puts_nothing() -> None:
         lowering.emit(planned("ag_gemm", None), NVSHMEM)
 
 
-def test_emulated_ranks_have_no_nvshmem() -> None:
-    with pytest.raises(NotEmulated, match="--target triton"):
-        run_schedule(Device.CPU, planned("ag_gemm"), NVSHMEM, 1, 0, False)
-    with pytest.raises(NotEmulated):
-        verify("examples/02_ag_gemm.py:ag_gemm", ["M=256"], target=NVSHMEM, ranks=4, nodes=2)
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("nodes", "ranks"), [(2, 4), (3, 6), (2, 2)], ids=str)
+@pytest.mark.quick(2)
+def test_emulated_puts_give_what_the_definition_gives(name: str, nodes: int, ranks: int) -> None:
+    schedule = planned(name, nodes, ranks)
+    assert run_emulated(schedule, lowering.emit(schedule, NVSHMEM), calls=3, seed=ranks).equal
+
+
+# one line of the file that a mistake leaves out, or has in another way
+MISTAKES = {
+    "a rail that may still read": ("ag_gemm", r"^ +wait_until\(signals \+ DONE_FAR[^\n]*\n", ""),
+    "a chunk that is handed on before it has come": (
+        "ag_gemm",
+        r"^ +wait_until\(signals \+ X_FULL_ARRIVED \+ owner[^\n]*\n",
+        "",
+    ),
+    "another rank of the node": (
+        "ag_gemm",
+        r"(RANKS_PER_NODE \+ rank % RANKS_PER_NODE)",
+        r"\1 - rank % 2 + (rank + 1) % 2",
+    ),
+    "a sum that waits for no rank of the node": (
+        "gemm_rs",
+        r"^ +wait_until\(signals \+ Y_\w+_ARRIVED \+ part[^\n]*\n",
+        "",
+    ),
+    "a source that is stored to again while it is put": ("gemm_rs", r"^ +quiet\(\)\n", ""),
+}
+
+
+@pytest.mark.parametrize("name", ["ag_gemm", "gemm_rs"])
+@pytest.mark.slow
+def test_no_delay_of_a_put_shows(name: str) -> None:
+    found = verdict(lowering.emit(in_the_small(name), NVSHMEM), name)
+    assert found.kind is VerdictKind.NOT_REFUTED, found.lines()
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.slow
+def test_a_mistake_shows(mistake: str) -> None:
+    name, line, other = MISTAKES[mistake]
+    source = lowering.emit(in_the_small(name), NVSHMEM)
+    changed = re.sub(line, other, source, flags=re.MULTILINE)
+    assert changed != source, source
+    assert verdict(changed, name).kind is VerdictKind.REFUTED
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.quick(2)
+def test_the_compiler_keeps_the_order_of_puts(name: str) -> None:
+    schedule = planned(name)
+    source = lowering.emit(schedule, NVSHMEM)
+    report = check_compiled(load_source(source, schedule.name), schedule.num_ranks, "sm_90")
+    assert not report.findings and not report.unknown and report.events, report.lines()
+
+
+def test_a_put_without_a_barrier_in_front_is_found() -> None:
+    schedule = planned("gemm_rs")
+    source = lowering.emit(schedule, NVSHMEM)
+    # the wait in front of the put has a barrier of its own
+    changed = source.replace(BARRIER, BARRIER.replace("    program_barrier()\n", ""))
+    changed = re.sub(r"^ +wait_until\(signals \+ DONE_FAR[^\n]*\n", "", changed, flags=re.MULTILINE)
+    report = check_compiled(load_source(changed, schedule.name), schedule.num_ranks, "sm_90")
+    assert (
+        report.findings
+        and "no barrier stands between a store" in report.findings[0].rule
+        and _PUT in report.findings[0].early
+    ), report.lines()

@@ -1,8 +1,9 @@
-"""What inline assembly does to memory, by its text."""
+"""What inline assembly does to memory, by its text, and what calls of a communication library do, by their names."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from tilelink.compiled.events import Kind
 
@@ -15,6 +16,16 @@ _RULES: tuple[tuple[str, Kind, bool], ...] = (  # pattern, event, whether the fi
     (r"\b(st|red|atom)\.[\w.]*release", Kind.RAISE, True),
     (r"\b(ld|st|atom|red)\.[\w.]*(relaxed|volatile)", Kind.WORD, True),
 )
+
+
+class Called(NamedTuple):
+    """Operands of a call that tells of what comes before it: the address of the word, and that of what is sent, if any is."""
+
+    word: int
+    source: int | None = None
+
+
+CALLED = {"nvshmemx_putmem_signal_nbi_block": Called(3, 1), "nvshmemx_signal_op": Called(0)}
 
 
 def assembly_kind(text: str) -> tuple[Kind | None, bool]:

@@ -9,11 +9,13 @@ from types import ModuleType
 
 import torch
 
+from tilelink.compiled.assembly import CALLED
 from tilelink.compiled.errors import CannotFollow
 from tilelink.compiled.events import STORAGE_BITS, Descriptor, Memory
 from tilelink.runtime.aot import (
     RecordedLaunch,
     RecordingFabric,
+    assembly,
     compile_launch,
     record_call,
     run_time_arguments,
@@ -97,7 +99,9 @@ class Launches:
         """Raises CannotFollow for what the compiler refuses."""
         name = str(launch.kernel.__name__)  # type: ignore[attr-defined]
         try:
-            written, made = written_ir(launch, self._arch), compile_launch(launch, self._arch)
+            written = written_ir(launch, self._arch)
+            linked = any(function in written for function in CALLED)
+            made = assembly(launch, self._arch) if linked else compile_launch(launch, self._arch).asm
         except Exception as error:  # Triton has no class for all that its passes raise
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise CannotFollow(what="its compilation", text=reason[-1]) from error
@@ -106,8 +110,8 @@ class Launches:
             launch.grid[0],
             int(launch.options.get("num_warps", 4)),  # type: ignore[call-overload]
             written,
-            made.asm["ttgir"],
-            made.asm.get("ptx", ""),
+            made["ttgir"],
+            made.get("ptx", ""),
             tuple(_argument(value, self._addresses) for value in run_time_arguments(launch)),
             self._constant,
             self._tables,

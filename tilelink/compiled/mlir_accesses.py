@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from tilelink.compiled.assembly import assembly_guard, assembly_kind
+from tilelink.compiled.assembly import CALLED, assembly_guard, assembly_kind
 from tilelink.compiled.errors import CannotFollow
 from tilelink.compiled.events import Descriptor, Kind
 from tilelink.compiled.mlir import Op
@@ -93,6 +93,18 @@ def _assembly(tracer: State, op: Op, values: dict[str, Value]) -> None:
         tracer.event(kind, op, found)
 
 
+def _called(tracer: State, op: Op, values: dict[str, Value]) -> None:
+    """A call of a library."""
+    named = re.search(r'symbol = "(\w+)"', op.text)
+    called = CALLED.get(named[1]) if named is not None else None
+    values.update(dict.fromkeys(op.results))
+    if called is not None:
+        for kind, operand in ((Kind.LOAD, called.source), (Kind.RAISE, called.word)):
+            where = _masked(values[op.operands[operand]], 1, op) if operand is not None else None
+            if where is not None:
+                tracer.event(kind, op, where)
+
+
 def _barrier(tracer: State, op: Op, _: dict[str, Value]) -> None:
     tracer.event(Kind.BARRIER, op)
 
@@ -167,6 +179,7 @@ ACCESSES: dict[str, Callable[[State, Op, dict[str, Value]], None]] = {
     "tt.atomic_rmw": _atomic,
     "tt.atomic_cas": _atomic,
     "tt.elementwise_inline_asm": _assembly,
+    "tt.extern_elementwise": _called,
     "gpu.barrier": _barrier,
     "ttg.barrier": _barrier,
     "tt.descriptor_load": _descriptor_load,

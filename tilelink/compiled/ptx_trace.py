@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilelink.compiled.assembly import CALLED
 from tilelink.compiled.errors import CannotFollow
 from tilelink.compiled.events import Descriptor, Kind
 from tilelink.compiled.ptx import Instruction
@@ -108,6 +109,9 @@ def _move(thread: Thread, instruction: Instruction, taken: bool | None) -> None:
 def _load(thread: Thread, instruction: Instruction, taken: bool | None) -> None:
     opcode, target = instruction.opcode, instruction.operands[0]
     targets = target if isinstance(target, tuple) else (target,)
+    if ".param" in opcode and "_param_" not in str(instruction.operands[1]):  # what a function has returned
+        thread.put(target, None)
+        return
     where = thread.address(instruction.operands[1])
     if ".param" in opcode:
         thread.put(target, _parameter(thread, where))
@@ -163,8 +167,11 @@ def _byte(thread: Thread, address: int, before: tuple[int, int]) -> Number:
 
 
 def _store(thread: Thread, instruction: Instruction, taken: bool | None) -> None:
-    opcode, where = instruction.opcode, thread.address(instruction.operands[0])
-    value = instruction.operands[1]
+    opcode, value = instruction.opcode, instruction.operands[1]
+    if ".param" in opcode:  # of a function that is called behind this
+        thread.put(str(instruction.operands[0]).strip("[] "), thread.value(value))
+        return
+    where = thread.address(instruction.operands[0])
     if ".shared" in opcode:
         if taken is not False and where is not None:
             size = max(Register.bits(opcode) // 8, 1)
@@ -180,6 +187,17 @@ def _store(thread: Thread, instruction: Instruction, taken: bool | None) -> None
         thread.event(Kind.RAISE, instruction, where)
     elif taken is not False:
         thread.event(Kind.WORD if ".relaxed" in opcode else Kind.STORE, instruction, where)
+
+
+def _call(thread: Thread, instruction: Instruction, taken: bool | None) -> None:
+    """`call (result), function, (arguments)`."""
+    function, arguments = (str(one) for one in instruction.operands[-2:])
+    called = CALLED.get(function)
+    if called is not None and taken is not False:
+        given = [thread.registers.get(name.strip()) for name in arguments.strip("() ").split(",")]
+        if called.source is not None:
+            thread.event(Kind.LOAD, instruction, given[called.source])
+        thread.event(Kind.RAISE, instruction, given[called.word])
 
 
 def _atomic(thread: Thread, instruction: Instruction, taken: bool | None) -> None:
@@ -300,6 +318,7 @@ _SPECIAL_INSTRUCTIONS: dict[str, Callable[[Thread, Instruction, bool | None], No
     "st": _store,
     "atom": _atomic,
     "red": _atomic,
+    "call": _call,
     "bar": _barrier,
     "barrier": _barrier,
     "fence": _fence,

@@ -6,7 +6,7 @@ waits for these alone before it writes to them, and tells these alone when it ha
 
 Of what is gathered an owner puts chunks to its rails, which hand them on. Of what is scattered, ranks of a node copy what is for
 another node to the rank of that rail, which adds it and puts the sum: the target of rank r has a part from each rank of its node,
-number `node * local + place`, for each node of them, and behind all these a sum from each other node.
+number `node * local + place`, for each node of them, and another buffer a sum from each other node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE
 from tilelink.elaborate.regions import Box, chunk_box, chunk_region
 from tilelink.elaborate.stores import STEP
-from tilelink.ir.node_sums import in_strips, strips_of
+from tilelink.ir.node_sums import from_nodes, in_strips, strips_of
 from tilelink.ir.nodes import CommRole, Exchange
 from tilelink.ir.schedule import Schedule
 from tilelink.schedule.index import Index, Number, call, least, rank
@@ -76,6 +76,8 @@ def puts(schedule: Schedule, comm: CommRole, ready: tuple[Step, ...]) -> Phase:
     """The own chunks, node by node, to the rail there: behind the word that it has ended the last call."""
     exchange = schedule.exchange(comm.exchange)
     source, target = _ends(schedule, exchange, rank)
+    if exchange.own_copied:  # a network card reads symmetric memory alone
+        source = chunk_region(schedule, exchange.target, exchange, rank, chunk_box(exchange, CHUNK))
     told = Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER, call)
     body = (*ready, Wait(signals.DONE_FAR, (GROUP,), call - 1), Move((source,), (target,), told), _QUIET)
     let = (*_away(schedule, exchange), ("peer", GROUP * _local(exchange) + rank % _local(exchange)))
@@ -153,7 +155,7 @@ def relayed(schedule: Schedule, comm: CommRole, ready: tuple[Step, ...]) -> Phas
     beside = GROUP * size + (rank % size + 1 + STEP) % size
     come = Wait(signals.arrived(name), (PART, CHUNK), call, (exchange.target,))
     waits = (For("step", size - 1, (come,), (("part", beside),)),) if size > 1 else ()
-    there = chunk_region(schedule, exchange.target, exchange, schedule.num_ranks + rank // size, box, own)
+    there = chunk_region(schedule, from_nodes(exchange), exchange, rank // size, box, own)
     told = Notify(signals.far(name), (rank // size, strip), own, call)
     body: tuple[Step, ...] = (*ready, *waits, *_added(schedule, exchange, box, beside))
     body += (Wait(signals.DONE_FAR, (GROUP,), call - 1), Move((_sums(exchange, box),), (there,), told), _QUIET)
@@ -205,12 +207,12 @@ def _added(schedule: Schedule, exchange: Exchange, box: Box, beside: Number) -> 
 
 class Parts(NamedTuple):
     """Parts that there are to add: the number of the one that is `step` further, and how many. `exchange`: with chunks as words
-    tell of these parts, None if none do. `far`: sums of other nodes."""
+    tell of these parts, None if none do. `far`: the buffer of sums of other nodes, if they are these."""
 
     part: Number
     many: int
     exchange: Exchange | None
-    far: bool = False
+    far: str = ""
 
 
 def parts_to_add(schedule: Schedule, exchange: Exchange | None, *, own: bool) -> tuple[Parts, ...]:
@@ -220,8 +222,8 @@ def parts_to_add(schedule: Schedule, exchange: Exchange | None, *, own: bool) ->
         return (Parts((rank + first + STEP) % ranks, ranks - first, exchange),)
     size, nodes = _local(exchange), _nodes(schedule, exchange)
     here = rank // size * size + (rank % size + first + STEP) % size
-    there = ranks + (rank // size + 1 + STEP) % nodes
-    every = Parts(here, size - first, exchange), Parts(there, nodes - 1, in_strips(exchange), far=True)
+    there = (rank // size + 1 + STEP) % nodes
+    every = Parts(here, size - first, exchange), Parts(there, nodes - 1, in_strips(exchange), from_nodes(exchange))
     return tuple(parts for parts in every if parts.many)
 
 

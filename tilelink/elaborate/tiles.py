@@ -134,10 +134,8 @@ def _told(tiles: Tiles, step: ir.Wait, parts: Parts, chunk: Number) -> Wait:
     """The wait for a chunk of the part that a loop is at."""
     assert parts.exchange is not None, "it has words"
     segment, (word, until) = Index(segment_name(step.slot)), signals.awaited(tiles.schedule, parts.exchange)
-    covered = (parts.exchange.target or parts.exchange.source,)
-    if parts.far:
-        return Wait(signals.far(parts.exchange.name), (segment - tiles.schedule.num_ranks, chunk), until, covered)
-    return Wait(word, (segment, chunk), until, covered)
+    covered = (parts.far or parts.exchange.target or parts.exchange.source,)
+    return Wait(signals.far(parts.exchange.name) if parts.far else word, (segment, chunk), until, covered)
 
 
 def _chunks_of(
@@ -359,13 +357,13 @@ def _sum_parts(tiles: Tiles, step: SumParts) -> tuple[Step, ...]:
     ranks, tile = tiles.schedule.num_ranks, f"{step.operand.buffer}_tile"
     exchange = next((one for one in tiles.schedule.exchanges if step.operand.buffer in (one.target, one.source)), None)
     adding = Compute((step.result,), "add", (step.result, tile))
-    there = (Load(tile, region(tiles, step.operand)), adding)
     axis, waited = segment_name(step.operand.slot), step.wait
 
     def added(parts: Parts, *, late: bool, unrolled: bool) -> For:
         """`late`: each behind the wait for it."""
         waits = _chunks_of(tiles, waited, parts, lambda made: (made[1],)) if late and waited is not None else ()
-        return For("step", parts.many, (*waits, *there), ((axis, parts.part),), unrolled=unrolled)
+        loaded = Load(tile, region(tiles, replace(step.operand, buffer=parts.far or step.operand.buffer)))
+        return For("step", parts.many, (*waits, loaded, adding), ((axis, parts.part),), unrolled=unrolled)
 
     others = parts_to_add(tiles.schedule, exchange, own=False)
     if step.onto:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import triton.language as tl
 from triton.language.extra import cuda, libdevice
 from triton.language.extra.cuda import gdc, utils
 
@@ -82,8 +83,16 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+# functions of other libraries than libdevice, which whoever emulates one puts here: they take tensors, and return nothing
+CALLS: dict[str, Callable[..., None]] = {}
+
+
 def extern(symbol: str, arguments: Sequence[Handle], into: Any) -> Handle:
-    """A function of libdevice, such as `__nv_tanhf`. Raises NotImplementedError for one that is not known."""
+    """A function of libdevice, such as `__nv_tanhf`, or one of `CALLS`, which gives 0. Raises NotImplementedError for one that
+    is not known."""
+    if symbol in CALLS:
+        CALLS[symbol](*(tl.tensor(one, one.dtype) for one in arguments))
+        return typed(np.zeros(1, np.int32), into.scalar)
     name = re.sub("^__nv_", "", symbol)
     function = _FUNCTIONS.get(name) or _FUNCTIONS.get(name.removesuffix("f"))
     if function is None:

@@ -140,8 +140,14 @@ class Interpreter:
             return globals_of(jit, self._names, self._replaced)
         module = self._modules.get(id(jit.fn.__globals__))
         if module is None:
-            module = self._modules[id(jit.fn.__globals__)] = globals_of(jit, self._names, self._replaced)
+            module = globals_of(jit, self._names, self._replaced | self._of_file(jit.fn.__globals__))
+            self._modules[id(jit.fn.__globals__)] = module
         return module
+
+    def _of_file(self, names: dict[str, Any]) -> dict[int, object]:
+        """What stands for functions of a library that the file of a kernel declares, by their `id`."""
+        own = (one for one in names.values() if getattr(one, "__code__", None) is _BUILTIN_WRAPPER)
+        return {id(one): self._bound(one) for one in own if _undecorated(one).__globals__ is names}
 
     def _language_patches(self) -> list[Patch]:
         recorder = _Recorder()

@@ -10,6 +10,11 @@ from tilelink.ir.nodes import Exchange
 LEAST_ROWS = 16  # of a strip
 
 
+def from_nodes(exchange: Exchange) -> str:
+    """The buffer into which other nodes put their sums."""
+    return f"{exchange.name}_from_nodes"
+
+
 def strips_of(exchange: Exchange) -> int:
     """Strips of a chunk, which have as many rows each."""
     wanted, rows, found = -(-2 * exchange.mover.sms // exchange.chunks), exchange.chunk_rows, 1

@@ -84,7 +84,7 @@ class Exchange:
 
     @property
     def relayed(self) -> bool:
-        """Whether ranks of a node add what they have for another one: `target` has behind parts of ranks those of nodes."""
+        """Whether ranks of a node add what they have for another one before it leaves."""
         return self.kind is Kind.SCATTER and self.mover.crosses_nodes
 
     @property

@@ -9,6 +9,7 @@ from functools import cached_property
 from tilelink.ir.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import Issuer, Transfer
+from tilelink.ir.node_sums import from_nodes
 from tilelink.ir.nodes import Buffer, Exchange, Kind, Memory, TileShape
 from tilelink.ir.ops.attention import Attend
 from tilelink.ir.order import ChunkOrder, Cut, Nest, RankOrder
@@ -159,6 +160,8 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
     in_place, bounded = structure.in_place(relation), relation.kind is Kind.SHIFT
     source = source_buffer(structure, relation, choice)
     made = structure.by_tiles(relation.source) or structure.split_source(relation, choice)
+    # a network card reads symmetric memory alone: what it puts of an input lies there first, among the parts of others
+    put = choice.mover.crosses_nodes and relation.kind is Kind.GATHER and structure.maker(relation.source) < 0
     # Readers of a gather go through ranks upwards, and so do makers of what is scattered. What an owner pushes arrives in
     # that order, and what a reader pulls has been made by its owner first, if it goes the other way. Who reads parts of the ranks
     # before it alone begins with the last of them.
@@ -175,7 +178,7 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
         mover=choice.mover,
         transfer=choice.transfer,
         order=_chunk_order(structure, -1 if reverse else 1, choice.nest),
-        own_copied=not bounded and ((fused and push) or structure.needs_own_copy(relation) or in_place),
+        own_copied=not bounded and ((fused and push) or put or structure.needs_own_copy(relation) or in_place),
         met=in_place,
         by=relation.by,
         slots=choice.slots if bounded else 0,
@@ -311,7 +314,8 @@ def _sent(problem: Problem, relation: Relation, exchange: Exchange | None) -> It
     parts = (problem.num_ranks, *relation.part)
     name = source_of(problem, relation)
     if name and (exchange is None or exchange.source != exchange.target):
-        symmetric = Memory.SYMMETRIC if exchange and exchange.transfer is Transfer.PULL else Memory.LOCAL
+        seen = exchange is not None and (exchange.transfer is Transfer.PULL or exchange.mover.crosses_nodes)
+        symmetric = Memory.SYMMETRIC if seen else Memory.LOCAL
         shape = parts if problem.structure.source_in_parts(relation) else source.shape
         yield Buffer(name, symmetric, shape, source.dtype)
     if exchange is None:
@@ -319,13 +323,15 @@ def _sent(problem: Problem, relation: Relation, exchange: Exchange | None) -> It
         yield Buffer(relation.name, Memory.LOCAL, shape, target.dtype)
     elif exchange.target:
         yield target_buffer(problem, relation, exchange)
+    if exchange is not None and exchange.relayed:
+        yield Buffer(from_nodes(exchange), Memory.SYMMETRIC, (problem.topology.num_nodes, *relation.part), target.dtype)
 
 
 def target_buffer(problem: Problem, relation: Relation, exchange: Exchange) -> Buffer:
     """The buffer that the exchange of `relation` puts its parts into."""
     memory = Memory.SYMMETRIC if exchange.transfer is Transfer.PUSH else Memory.LOCAL
     memory = Memory.POOL if problem.structure.pooled(relation) else memory
-    parts = (problem.num_ranks + (problem.topology.num_nodes if exchange.relayed else 0), *relation.part)
+    parts = (problem.num_ranks, *relation.part)
     if problem.structure.by_routing(relation):  # which knows rows of the whole, and no parts
         parts = problem.graph.values[relation.name].shape
         if isinstance(exchange.sent, Placed):

@@ -148,17 +148,37 @@ def compile_launch(launch: RecordedLaunch, arch: str) -> CompiledKernel:
 
 def written_ir(launch: RecordedLaunch, arch: str) -> str:
     """Triton's IR of one launch before any pass: the operations in the order of the source. Raises what Triton raises."""
-    from triton._C.libtriton import ir
-    from triton.compiler.compiler import make_backend
+    return str(_Written(launch, arch).module.str_nodebug())
 
-    source, target, given = _source(launch, arch)
-    backend = make_backend(target)
-    options = backend.parse_options(dict(given, **source.parse_options()))
-    context = ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    functions, modules = backend.get_codegen_implementation(options), backend.get_module_map()
-    return str(source.make_ir(target, options, functions, modules, context).str_nodebug())
+
+def assembly(launch: RecordedLaunch, arch: str) -> dict[str, str]:
+    """What the compiler makes of one launch, by suffix ("ttgir", "ptx"), up to where it would be linked with a library that this
+    machine may lack. Raises what Triton raises."""
+    written, stages = _Written(launch, arch), {}  # type: tuple[_Written, dict[str, Any]]
+    written.backend.add_stages(stages, written.options, written.language)
+    made, metadata, texts = written.module, {"target": written.target, **vars(written.options)}, {}
+    for suffix, stage in list(stages.items())[:-1]:
+        made = stage(made, metadata)
+        texts[suffix] = str(made)
+    return texts
+
+
+class _Written:
+    """Triton's IR of one launch, and what its compiler is asked for."""
+
+    def __init__(self, launch: RecordedLaunch, arch: str) -> None:
+        from triton._C.libtriton import ir
+        from triton.compiler.compiler import make_backend
+
+        source, self.target, given = _source(launch, arch)
+        self.backend = backend = make_backend(self.target)
+        self.options = options = backend.parse_options(dict(given, **source.parse_options()))
+        self.language = source.language
+        self.context = context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        functions, modules = backend.get_codegen_implementation(options), backend.get_module_map()
+        self.module = source.make_ir(self.target, options, functions, modules, context)
 
 
 def _source(launch: RecordedLaunch, arch: str) -> tuple[Any, Any, dict[str, object]]:

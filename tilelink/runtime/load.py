@@ -35,6 +35,10 @@ def load_source(source: str, name: str, path: Path | None = None) -> ModuleType:
         from tilelink.compat.triton_dist import install  # it needs Triton, which other files may do without
 
         install()
+    if "nvshmemx_" in source:
+        from tilelink.compat.dialects import nvshmem
+
+        nvshmem.install()
     exec(compile(source, str(path), "exec"), module.__dict__)
     return module
 

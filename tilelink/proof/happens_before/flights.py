@@ -275,8 +275,11 @@ class _Puts:
         if isinstance(step, Notify):
             return wait, read, step
         assert isinstance(step, Move), "it is one"
-        landed: tuple[Step, ...] = (Store("put", step.target[0]), *([step.notify] if step.notify is not None else []))
-        return wait, Load("put", step.source[0]), read, *landed
+        landed: tuple[Step, ...] = (
+            Store("carried", step.target[0]),
+            *([step.notify] if step.notify is not None else []),
+        )
+        return wait, Load("carried", step.source[0]), read, *landed
 
     def _alone(self, site: int, loops: tuple[For, ...]) -> Phase:
         """Each of the puts of a site by a program of its own."""
