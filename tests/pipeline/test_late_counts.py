@@ -17,6 +17,7 @@ from tilelink.ir.nodes import ComputeRole, Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.happens_before.expand import expanded
 from tilelink.proof.happens_before.loops import widened
+from tilelink.proof.happens_before.ranks import alone
 from tilelink.proof.happens_before.rows import Kind
 from tilelink.proof.verify import verify
 from tilelink.schedule.instance import instantiated
@@ -72,8 +73,8 @@ def test_a_loop_without_prefetch_does_not_count_late() -> None:
 
 def test_the_proof_takes_counts_for_late_and_those_of_the_last_tile_for_earlier_than_own_tiles() -> None:
     schedule = planned("more tiles than programs")
-    role, ranks = role_of(schedule), schedule.num_ranks
-    rows = expanded(widened(instantiated(elaborated(schedule))), {}, 1, ranks, {}).rows
+    role, steps = role_of(schedule), widened(instantiated(elaborated(schedule)))
+    rows = expanded(steps, {}, 1, alone(steps)).rows
     others = role.num_tiles // 2
 
     def orders(*kinds: Kind, name: str = "") -> dict[int, int]:

@@ -86,6 +86,22 @@ def test_a_thousand_ranks(overlap: tilelink.Overlap) -> None:
     topology = one_switch(1024)
     assert topology.num_ranks == 1024
     schedule = overlap.plan_for(topology, sizes, "bf16", pins | {"nest": "rank by rank"})
-    with within(8.0):  # 6 s were measured
+    with within(12.0):  # 8 s were measured
+        proof = verify(schedule)
+    assert proof.proved, proof.lines()
+
+
+@pytest.mark.parametrize(
+    ("overlap", "nodes", "usual_s"), [(ag_gemm, 128, 15.0), (gemm_rs, 32, 10.0)], ids=["1,024 gather", "256 scatter"]
+)
+@pytest.mark.slow
+def test_many_nodes(overlap: tilelink.Overlap, nodes: int, usual_s: float) -> None:
+    """Nodes are alike, and so are ranks of each node."""
+    ranks = nodes * 8
+    sizes = {"M": 256 * ranks, "K": 4096 if overlap is ag_gemm else 64 * ranks}
+    sizes["N"] = 8192 * ranks if overlap is ag_gemm else 4096
+    topology = topologies.load("h200-nvswitch", ranks, nodes)
+    schedule = overlap.plan_for(topology, sizes, "bf16", {"mover": "Rails(16)"})
+    with within(usual_s):
         proof = verify(schedule)
     assert proof.proved, proof.lines()

@@ -38,7 +38,8 @@ WEAK, STRONG = TRANSPORTS["GIN put, weak signal"], TRANSPORTS["GIN put, strong s
 def test_operators_are_proved(name: str, transport: Transport, mesh: tuple[int, int]) -> None:
     outcome = checked(OPERATORS[name](*mesh, transport).schedule)
     assert outcome.refutation is None, str(outcome)
-    assert (outcome.call_period, outcome.rank_period) == (1, mesh[1])  # any number of calls, nodes are alike
+    assert outcome.call_period == 1  # any number of calls
+    assert outcome.rank_period in (1, mesh[1])  # nodes are alike, and ranks of a node may be
 
 
 @pytest.mark.parametrize("name", OPERATORS)

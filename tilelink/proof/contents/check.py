@@ -6,6 +6,7 @@ proved of the same steps by `happens_before`. So it does not matter in which ord
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from tilelink.ir.slices import as_computed
 from tilelink.ir.spec import BoundSpec
 from tilelink.proof.bug_class import BugClass
-from tilelink.proof.contents.alike import Alike, alike, every_rank
+from tilelink.proof.contents.alike import Alike, alike
 from tilelink.proof.contents.anew import read_too_late
 from tilelink.proof.contents.attending import with_states_of_parts
 from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access
@@ -58,13 +59,19 @@ def contents(schedule: Schedule, spec: BoundSpec) -> Iterator[Finding]:
     regions = (region for step in all_steps(schedule) for region in (*read(step), *written(step)))
     turns = any("call" in names_in(one) for region in regions for one in region.start)
     for call in _CALLS if turns else _CALLS[:1]:
-        try:
-            found = list(_of_call(schedule, values, call, alike(schedule, values)))
-        except Unlike:
-            found = list(_of_call(schedule, values, call, every_rank(schedule)))
+        found = _of_few(schedule, values, call)
         if found:
             yield from found
             return
+
+
+def _of_few(schedule: Schedule, values: Values, call: int) -> list[Finding]:
+    """What is wrong in `call`, seen on as few ranks as can be."""
+    *few, each = alike(schedule, values)
+    for ranks in few:
+        with contextlib.suppress(Unlike):
+            return list(_of_call(schedule, values, call, ranks))
+    return list(_of_call(schedule, values, call, each))
 
 
 def _of_call(schedule: Schedule, values: Values, call: int, ranks: Alike) -> Iterator[Finding]:

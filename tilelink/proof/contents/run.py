@@ -255,7 +255,7 @@ class Run:
     # ---- places ----
     def _store_place(self, access: Access, value: Place) -> None:
         view = self.memory.labels.view(View(Term(f"place of {value.buffer}"), (None,), 0))
-        owner = self.ranks.owner(value.owner, None if access.turn is None else -access.turn)
+        owner = self.ranks.image_of(value.owner, access.turn)
         self.memory.write(access, self.memory.labels.of(view, owner, []), np.ones(len(access), bool))
 
     def _place(self, block: Block, step: Done, access: Access) -> Held:
@@ -269,7 +269,7 @@ class Run:
     def _check_place(self, block: Block, step: Done, access: Access, held: Registers) -> None:
         """Whoever stores into one of several places has looked up that of the rank to which it stores."""
         places = self.buffers[access.buffer].places
-        at = access.at if access.turn is None else (access.at + access.turn * self.ranks.period)
+        at = self.ranks.owner(access.at, access.turn)
         if places is None or (at == block.ranks).all():
             return
         found = (one.owner for one in held.values() if isinstance(one, Place) and one.buffer == places)

@@ -20,8 +20,9 @@ from tilelink.proof.happens_before.expand import expanded
 from tilelink.proof.happens_before.flights import with_flights
 from tilelink.proof.happens_before.lanes import Tables, by_call, looked_up_by_call
 from tilelink.proof.happens_before.loops import widened
-from tilelink.proof.happens_before.ranks import Shifts, rank_period
+from tilelink.proof.happens_before.ranks import alone, rank_turns
 from tilelink.proof.happens_before.refuted import Refutation, Refuted, Wrong
+from tilelink.proof.happens_before.turns import Turns
 from tilelink.proof.happens_before.walk import Walk
 from tilelink.schedule.index import Number
 from tilelink.schedule.instance import instantiated, with_indices
@@ -119,17 +120,17 @@ def ordered(
         return Outcome(refuted.refutation, schedule.num_ranks, schedule.num_ranks, 0, 0)
     if each and known:
         schedule = with_indices(schedule, looked_up_by_call)
-    period, shifts = rank_period(schedule) if symmetric else (schedule.num_ranks, {})
+    turns = rank_turns(schedule) if symmetric else alone(schedule)
     again = 0 if calls else call_period(schedule)
-    outcome = Outcome(None, schedule.num_ranks, period, again, calls or 2 * again + 1)
+    outcome = Outcome(None, schedule.num_ranks, turns.period, again, calls or 2 * again + 1)
     if not calls and not again:
         return replace(outcome, refutation=Refutation(Wrong.UNLIKE, ()))
-    return _walked(schedule, known, outcome, shifts, assumed)
+    return _walked(schedule, known, outcome, turns, assumed)
 
 
-def _walked(schedule: Schedule, tables: Tables, outcome: Outcome, shifts: Shifts, assumed: frozenset[str]) -> Outcome:
+def _walked(schedule: Schedule, tables: Tables, outcome: Outcome, turns: Turns, assumed: frozenset[str]) -> Outcome:
     try:
-        plan = expanded(schedule, tables, outcome.calls, outcome.rank_period, shifts)
+        plan = expanded(schedule, tables, outcome.calls, turns)
         check_crossings(plan)
         events = Events(plan)
         outcome = replace(outcome, events=events.size)

@@ -1,30 +1,40 @@
 """What programs know of each other: a clock holds, for each program of each rank, how many of its raises are known.
 
 A program's own progress is not in its clock, so that all programs that have waited for the same share one clock, and a join is
-made once. Clocks are seen from the first ranks: one of `turn` is that of ranks which lie `turn` periods away.
+made once. Clocks are seen from the first ranks: one of `turn` is that of the ranks to which the turn takes them.
 
-Clocks of many programs are kept as what they have that their parent has not. Some are kept as they are, so that others are soon
-made from them.
+Of many programs, a clock is kept as what it was made of, and added up when that does not answer a question. Most do not need to
+be: who reads has just waited for who wrote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilelink.proof.happens_before.columns import Column, Columns, Row
+from tilelink.proof.happens_before.turns import Turns
 from tilelink.schedule.index import Ints
 
-Clock = NDArray[np.signedinteger]
+LARGE = 1 << 14  # programs, of which clocks are added up at once if there are fewer
+IN_A_ROW = 64  # clocks, each of which adds to the one before: one of so many is kept added up
+PATIENCE = 1 << 14  # raises that are looked at before a clock is added up
+NEVER = 1 << 62
+_NONE: Ints = np.zeros(0, np.int64)
 
-LARGE = 1 << 14  # programs of a clock that is kept as what is new in it
-FAR = 32  # clocks that may be made from one another
-RECENT = 64  # clocks at hand
+
+def _latest(programs: Ints, times: Ints) -> dict[int, int]:
+    """By program, the latest time."""
+    by = np.argsort(times, kind="stable")
+    return dict(zip(programs[by].tolist(), times[by].tolist(), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Told:
     """Raises of a word, as its owner sees them: `clocks`, to be turned by `turns`, are what raisers knew.
 
@@ -39,6 +49,15 @@ class Told:
     times: Ints
     since: Ints
 
+    @cached_property
+    def by(self) -> frozenset[int]:
+        """The clocks, each once."""
+        return frozenset(self.clocks.tolist())
+
+    @cached_property
+    def heard(self) -> dict[int, int]:
+        return _latest(self.programs, self.times)
+
     def pairs(self, some: Ints) -> Iterator[tuple[int, list[int]]]:
         """The clocks of some raises, and the turns of each, ascending."""
         if len(self.clocks) == 1 or len(some) == 1:
@@ -51,75 +70,93 @@ class Told:
         yield from turns.items()
 
 
+class _Made(NamedTuple):
+    """What a clock is made of: other clocks, and raises."""
+
+    of: tuple[int, ...]
+    told: Told | None
+
+
 class Clocks:
-    def __init__(self, programs: int, period: int, most: int) -> None:
-        """`programs` of all ranks, `period`: of them before those of the next period begin, `most`: the latest time."""
-        self.size, self.period = programs, period
-        self.large = programs > LARGE
-        zero: Clock = np.zeros(programs, np.int16 if most < 1 << 15 else np.int64)
-        self._kept: dict[int, Clock] = {0: zero}
-        self._recent: dict[int, Clock] = {}
-        self._news: list[
-            tuple[int, int, Ints, Clock]
-        ] = []  # of large clocks: how far, the parent, where it is less, what is
-        self._many = 1
-        if self.large:
-            self._news.append((0, 0, np.zeros(0, np.int64), zero[:0]))
+    def __init__(self, turns: Turns, width: int, most: int) -> None:
+        """`width`: programs of a rank, `most`: the latest time."""
+        self.turns, self.width, self.large = turns, width, turns.ranks * width > LARGE
+        self.columns = Columns(turns, width, most)
+        self._made = [_Made((), None)]
+        self._begin = [0]  # of each clock the one that it was, before it learned of raises one by one
+        self._added_up: dict[int, Column] = {0: self.columns.nothing}
 
-    def __getitem__(self, clock: int) -> Clock:
-        found = self._kept.get(clock)
-        if found is None:
-            found = self._recent.get(clock)
-        return self._made(clock) if found is None else found
+    def __getitem__(self, clock: int) -> Row:
+        """What is known of all programs, in the order of ranks."""
+        return self.columns.values(self._column(clock))
 
-    def _made(self, clock: int) -> Clock:
-        chain, at = [], clock
-        while at not in self._kept and at not in self._recent:
-            _, parent, where, values = self._news[at]
-            chain.append((where, values))
-            at = parent
-        made = self[at].copy()
-        for where, values in reversed(chain):
-            made[where] = values
-        self._remember(clock, made)
-        return made
-
-    def _remember(self, number: int, clock: Clock) -> None:
-        self._recent[number] = clock
-        if len(self._recent) > RECENT:
-            del self._recent[next(iter(self._recent))]
-
-    def _added(self, clock: Clock, parent: int) -> int:
-        number, self._many = self._many, self._many + 1
+    def _new(self, of: tuple[int, ...], told: Told | None) -> int:
+        self._made.append(_Made(of, told))
+        number = len(self._begin)
+        self._begin.append(self._begin[of[0]] if len(of) == 1 else number)
         if not self.large:
-            self._kept[number] = clock
-            return number
-        before = self[parent]
-        where = np.flatnonzero(clock != before)
-        far = self._news[parent][0] + 1
-        if far == FAR or 2 * len(where) > len(clock):
-            self._kept[number], far, where = clock, 0, where[:0]
-        else:
-            self._remember(number, clock)
-        self._news.append((far, parent, where, clock[where]))
+            self._add_up(number, [number], list(of))
         return number
 
+    # ---- what is learned ----
+    def joined(self, clock: int, told: Told) -> int:
+        """`clock` and what was known at the raises."""
+        column = self._added_up.get(clock)
+        if column is not None and self.columns.known(column, told.programs, told.times).all():
+            return clock
+        return self._new((clock,), told)
+
+    def met(self, clocks: Sequence[int]) -> int:
+        some = tuple(dict.fromkeys(clocks))
+        return some[0] if len(some) == 1 else self._new(some, None)
+
+    def ended(self, clocks: Sequence[int], programs: Ints, times: Ints) -> int:
+        """What is known behind the ends of programs."""
+        return self._new(tuple(dict.fromkeys(clocks)), Told(_NONE, _NONE, programs * 0, programs, times, times))
+
+    # ---- what is known ----
     def turned(self, programs: Ints, turn: int | Ints) -> Ints:
         """Programs as their own rank names them, that the owner of a word sees as `programs`."""
-        return (programs + turn * self.period) % self.size
+        return self.turns.numbers(programs, turn, self.width)
+
+    def seen(self, programs: Ints, turn: Ints) -> Ints:
+        """The other way round."""
+        return self.turns.numbers(programs, self.turns.back(turn), self.width)
 
     def knows(self, clock: int, turn: int, program: int, time: int) -> bool:
         """Whether `clock`, turned by `turn`, has a program of the owner of a word at this time."""
-        return bool(self[clock][(program + turn * self.period) % self.size] >= time)
+        here = np.array([self.turns.numbers(program, turn, self.width)])
+        return bool(self.knows_all(clock, here, np.array([time]))[0])
+
+    def knows_all(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
+        """Whether `clock` has each of these programs at its time."""
+        if clock not in self._added_up and self._hears(clock, programs, times):
+            return np.ones(len(programs), bool)
+        return self.columns.known(self._column(clock), programs, times)
+
+    def _hears(self, clock: int, programs: Ints, times: Ints) -> bool:
+        """Whether the raises that a clock is made of tell of all these programs, the latest ones first."""
+        begin = self._begin[clock]
+        known = self.columns.known(self._column(begin), programs, times)
+        left = _latest(programs[~known], times[~known])
+        patience = PATIENCE
+        while left and clock != begin and patience > 0:
+            of, told = self._made[clock]
+            heard = told.heard if told is not None else {}
+            some = heard if len(heard) < len(left) else left
+            patience -= len(some)
+            for program in [one for one in some if heard.get(one, -1) >= left.get(one, NEVER)]:
+                del left[program]
+            (clock,) = of
+        return not left
 
     def unaware(self, told: Told, programs: Ints, times: Ints) -> int:
         """The first raise whose makers did not know these programs at these times, and are not them; -1: all did."""
         found = len(told.clocks)
         raises = np.arange(found)
         for clock, turns in told.pairs(raises):
-            known = self[clock]
             for turn in turns:
-                missing = np.flatnonzero(known[self.turned(programs, turn)] < times)
+                missing = np.flatnonzero(~self.knows_all(clock, self.turned(programs, turn), times))
                 if not len(missing):
                     continue
                 need = list(zip(programs[missing].tolist(), times[missing].tolist(), strict=True))
@@ -131,73 +168,56 @@ class Clocks:
                         break
         return found if found < len(raises) else -1
 
-    def joined(self, clock: int, told: Told) -> int:
-        """`clock` and what was known at the raises. Who knows a raise knows what its raisers knew, so those are skipped."""
-        now = self[clock]
-        if len(told.programs) == 1:
-            return self._joined_one(clock, now, told)
-        unknown = now[told.programs] < told.times
-        if not unknown.any():
-            return clock
-        new = now
-        news = told.of if len(told.of) == 1 else told.of[unknown]
-        for known, turns in told.pairs(news):
-            if known != clock or turns != [0]:
-                new = self._maximum(new, self[known], turns)
-        if new is now:
-            new = now.copy()
-        np.maximum.at(new, told.programs, told.times.astype(new.dtype))
-        return self._added(new, clock)
+    # ---- adding up ----
+    def _column(self, clock: int) -> Column:
+        """A clock is made of earlier ones, so that this ends."""
+        todo = [clock]
+        while todo:
+            one = todo[-1]
+            if one in self._added_up:
+                todo.pop()
+                continue
+            parts, begins = self._parts(one)
+            told = (self._made[part].told for part in parts)
+            needed = set[int]().union(*(some.by for some in told if some is not None)).difference(self._added_up)
+            if needed:
+                todo.extend(sorted(needed, reverse=True))
+            else:
+                self._add_up(one, parts, begins)
+        return self._added_up[clock]
 
-    def _joined_one(self, clock: int, now: Clock, told: Told) -> int:
-        """The same with a raise that one program has made."""
-        program, time = told.programs.item(), told.times.item()
-        if now[program] >= time:
-            return clock
-        known, turn = told.clocks.item(), told.turns.item()
-        new = now.copy() if known == clock and not turn else self._maximum(now, self[known], [turn])
-        new[program] = max(new[program], time)
-        # who begins with little has learned nearly all of it from the raiser, whose clock is then nearer
-        nearer = self.large and not turn and known != clock and self._far(new, known) < self._far(new, clock)
-        return self._added(new, known if nearer else clock)
+    def _parts(self, clock: int) -> tuple[list[int], list[int]]:
+        """Clocks that it is made of and that are not added up, itself among them, and those behind them that are."""
+        todo, parts, begins = [clock], {clock}, set[int]()
+        while todo:
+            for one in self._made[todo.pop()].of:
+                if one in self._added_up:
+                    begins.add(one)
+                elif one not in parts:
+                    parts.add(one)
+                    todo.append(one)
+        return sorted(parts), sorted(begins)
 
-    def _far(self, one: Clock, other: int) -> int:
-        return int(np.count_nonzero(one != self[other]))
+    def _add_up(self, clock: int, parts: list[int], begins: list[int]) -> None:
+        column = self.columns.all(self._added_up[one] for one in begins)
+        in_a_row = len(begins) == 1 and all(len(self._made[one].of) == 1 for one in parts)
+        done = set[int]()
+        for number, part in enumerate(parts, start=1):
+            told = self._made[part].told
+            if told is not None and id(told) not in done:
+                done.add(id(told))
+                column = self._learned(column, told)
+            if in_a_row and number % IN_A_ROW == 0:
+                self._added_up[part] = column
+        self._added_up[clock] = column
 
-    def _maximum(self, one: Clock, known: Clock, turns: list[int]) -> Clock:
-        """A clock and another one as seen from several turns."""
-        if len(turns) > 1:
-            return np.maximum(one, self._seen(known, turns))
-        back = turns[0] * self.period % self.size
-        if not back:
-            return np.maximum(one, known)
-        new, front = np.empty_like(one), self.size - back
-        np.maximum(one[:front], known[back:], out=new[:front])
-        np.maximum(one[front:], known[:back], out=new[front:])
-        return new
-
-    def met(self, clocks: Sequence[int]) -> int:
-        some = list(dict.fromkeys(clocks))
-        return some[0] if len(some) == 1 else self._added(np.maximum.reduce([self[one] for one in some]), some[0])
-
-    def ended(self, clocks: Sequence[int], programs: Ints, times: Ints) -> int:
-        """What is known behind the ends of programs."""
-        some = list(dict.fromkeys(clocks))
-        new = np.maximum.reduce([self[one] for one in some])
-        new[programs] = np.maximum(new[programs], times.astype(new.dtype))
-        return self._added(new, some[0])
-
-    def _seen(self, clock: Clock, turns: list[int]) -> Clock:
-        """The join of a clock as seen from several turns; neighbouring turns by doubling."""
-        out: Clock | None = None
-        while turns:
-            first = turns[0]
-            many = next((n for n, one in enumerate(turns) if one != first + n), len(turns))
-            one, width = np.roll(clock, -first * self.period) if first else clock, 1
-            while 2 * width <= many:
-                one, width = np.maximum(one, np.roll(one, -width * self.period)), 2 * width
-            if width < many:
-                one = np.maximum(one, np.roll(one, -(many - width) * self.period))
-            out, turns = one if out is None else np.maximum(out, one), turns[many:]
-        assert out is not None
-        return out
+    def _learned(self, column: Column, told: Told) -> Column:
+        """Who knows a raise knows what its raisers knew, so those are skipped."""
+        known = self.columns.known(column, told.programs, told.times)
+        if known.all():
+            return column
+        new = column
+        if len(told.clocks):
+            for one, turns in told.pairs(told.of if len(told.of) == 1 else told.of[~known]):
+                new = self.columns.maximum(new, self.columns.seen(self._added_up[one], turns))
+        return self.columns.having(new, told.programs, told.times)

@@ -79,7 +79,7 @@ class _Readers:
         members = np.argsort(group, kind="stable")
         self.many = np.bincount(group, minlength=len(first))
         self.begins = np.cumsum(self.many) - self.many
-        self.who = walk.clocks.turned(events.run[walked] // events.calls, -events.turn[walked])[members]
+        self.who = walk.clocks.seen(events.run[walked] // events.calls, events.turn[walked])[members]
         self.time, self.event = events.time[walked][members], walked[members]
         others = self.who != np.repeat(self.who[self.begins], self.many) if len(walked) else self.who > 0
         self.several = np.bincount(group[members][others], minlength=len(first)) > 0
@@ -110,7 +110,7 @@ class _Accesses:
         self.kind, self.call = events.kind[walked], events.call[walked]
         self.turn = events.turn[walked]
         self.clock = walk.clock_of[events.knows[walked]]
-        self.who, self.time = walk.clocks.turned(events.run[walked] // events.calls, -self.turn), events.time[walked]
+        self.who, self.time = walk.clocks.seen(events.run[walked] // events.calls, self.turn), events.time[walked]
         self.who[several] = _NOBODY
         which, cell = boxes.cells(events.key[walked] - boxes.first)
         by = _by(cell)
@@ -201,7 +201,7 @@ class _Accesses:
         need, clock = self.clocks.turned(who, self.turn[events]), self.clock[events]
         known, by = np.empty(len(events), bool), _by(clock)
         for some in np.split(by, np.flatnonzero(np.diff(clock[by])) + 1) if len(by) else ():
-            known[some] = self.clocks[int(clock[some[0]])][need[some]] >= time[some]
+            known[some] = self.clocks.knows_all(int(clock[some[0]]), need[some], time[some])
         return known
 
     def _ordered(self, first: Ints, second: Ints) -> None:

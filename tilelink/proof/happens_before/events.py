@@ -16,6 +16,7 @@ from tilelink.ir.enums import Protocol
 from tilelink.proof.happens_before.refuted import Place
 from tilelink.proof.happens_before.regions import Grid, cells_of, grid_of, located, sizes_of
 from tilelink.proof.happens_before.rows import EVERYTHING, Expanded, Kind, Rows
+from tilelink.proof.happens_before.turns import STILL
 from tilelink.schedule.index import Ints
 from tilelink.schedule.steps import Call
 
@@ -77,12 +78,12 @@ def numbered(*columns: Ints) -> tuple[Ints, Ints]:
 
 
 class Events:
-    """Columns: `key` is a word, or the box of an access; `turn`: how often the memory is a period away; `row`, `lane`: where
+    """Columns: `key` is a word, or the box of an access; `turn`: of the memory, from the first ranks; `row`, `lane`: where
     it comes from. `size`: how many events there are, of which an access of several cells is several."""
 
     def __init__(self, plan: Expanded) -> None:
         self.plan, self.calls, self.width = plan, plan.calls, len(plan.programs)
-        self.ranks, self.period = plan.schedule.num_ranks, plan.period
+        self.ranks, self.period = plan.schedule.num_ranks, plan.turns.period
         self.runs = self.period * self.width * self.calls
         self.words: list[_Words] = []
         self.boxes: list[Boxes] = []
@@ -117,11 +118,11 @@ class Events:
         """The turn of the memory, and the place there as seen from the first ranks, the rank being the first dimension."""
         owner, turn = rows.owner % self.period, rows.owner // self.period
         shape = self.plan.shapes[rows.name]
-        shifts = self.plan.shifts.get(rows.name, (0,) * len(shape))
+        turns, back = self.plan.turns, self.plan.turns.back(turn)
         stops = rows.stop or tuple(one + 1 for one in rows.start)
         start = [
-            np.where(b - a == extent, a, (a - by * turn) % extent) if by else a  # all of a dimension stays all of it
-            for a, b, by, extent in zip(rows.start, stops, shifts, shape, strict=True)
+            a if by == STILL else turns.place(a, b - a, by, extent, back)
+            for a, b, by, extent in zip(rows.start, stops, turns.along(rows.name, len(shape)), shape, strict=True)
         ]
         stop = [low + b - a for low, a, b in zip(start, rows.start, rows.stop, strict=True)] if rows.stop else []
         return turn, [owner, *start], [owner + 1, *stop]

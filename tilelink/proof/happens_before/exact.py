@@ -18,7 +18,7 @@ from tilelink.proof.happens_before.calls import call_period, steady
 from tilelink.proof.happens_before.events import Events
 from tilelink.proof.happens_before.expand import expanded
 from tilelink.proof.happens_before.loops import widened
-from tilelink.proof.happens_before.ranks import rank_period
+from tilelink.proof.happens_before.ranks import rank_turns
 from tilelink.proof.happens_before.refuted import Refuted
 from tilelink.proof.happens_before.rows import Kind
 from tilelink.proof.happens_before.walk import Walk
@@ -36,9 +36,8 @@ def exact_signals(schedule: Schedule) -> frozenset[str]:
     if schedule.tables or not period_of_calls:
         return frozenset()
     boxes = widened(instantiated(schedule))
-    period, shifts = rank_period(boxes)
     try:
-        walk = Walk(Events(expanded(boxes, {}, 2 * period_of_calls + 1, period, shifts))).walked()
+        walk = Walk(Events(expanded(boxes, {}, 2 * period_of_calls + 1, rank_turns(boxes)))).walked()
         walk.words.counted()
         steady(walk, period_of_calls)
     except Refuted:

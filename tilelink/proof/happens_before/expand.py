@@ -12,6 +12,7 @@ from tilelink.proof.happens_before.lanes import Flags, Lanes, Tables
 from tilelink.proof.happens_before.pipelining import head_of, in_ping_pong, prefetched
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
 from tilelink.proof.happens_before.rows import NOTIFIES, ORDERS, READS, WAITS, WRITES, Expanded, Kind, Rows
+from tilelink.proof.happens_before.turns import Turns
 from tilelink.schedule.index import Index, Ints, Number, names_in, rank, replaced
 from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.ranges import ANYTHING, Range, range_of
@@ -20,11 +21,9 @@ from tilelink.schedule.steps import Call, For, If, Load, Move, Notify, Step, Sto
 from tilelink.schedule.walk import read, written
 
 
-def expanded(
-    schedule: Schedule, tables: Tables, calls: int, period: int, shifts: Mapping[str, tuple[int, ...]]
-) -> Expanded:
+def expanded(schedule: Schedule, tables: Tables, calls: int, turns: Turns) -> Expanded:
     """What ranks 0..period - 1 do in calls 1..`calls`. Raises Refuted for what has no meaning on any rank."""
-    return _Expansion(schedule, tables, Expanded(schedule, calls, period, shifts)).all()
+    return _Expansion(schedule, tables, Expanded(schedule, calls, turns)).all()
 
 
 class _Expansion:
@@ -37,7 +36,7 @@ class _Expansion:
             name: Range(min(int(one.min()), 0), int(one.max())) if one.size else Range(0, 0)
             for name, one in tables.items()
         }
-        number = np.arange(out.period * out.calls)
+        number = np.arange(out.turns.period * out.calls)
         names: dict[str, int | Ints] = {"rank": number // out.calls, "call": number % out.calls + 1, "tile": number * 0}
         self.each = Lanes(names, number * 0, number * 0)  # a lane for each rank and call
         self.ahead = False  # whether waits and loads belong to the head of a position

@@ -42,7 +42,8 @@ class Operations:
         self.plain: list[bool] = plain.tolist()
         self.pairs, self.pair = self._pairs(np.flatnonzero(kind <= Kind.BLOCK), word, value)
         program, self.turn = events.run[at] // events.calls, events.turn[at]
-        self.seen: Ints = (program - self.turn * events.period * events.width) % (events.ranks * events.width)
+        turns = events.plan.turns
+        self.seen: Ints = turns.numbers(program, turns.back(self.turn), events.width)
         self.time, self.since, self.call, self.segment = (
             one[at] for one in (events.time, events.since, events.call, events.segment)
         )

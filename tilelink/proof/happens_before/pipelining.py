@@ -138,7 +138,7 @@ class _Locks:
         self.words = {name: f"{name} of {role} {first}" for name in ("begun", "loaded", "done")}
         shapes = {"begun": (self.programs,), "loaded": (self.programs,), "done": (self.programs, len(AGENTS))}
         out.shapes.update({self.words[name]: shape for name, shape in shapes.items()})
-        self.lane = np.arange(out.period * out.calls * self.programs)
+        self.lane = np.arange(out.turns.period * out.calls * self.programs)
         self.rank, rest = np.divmod(self.lane, out.calls * self.programs)
         self.call, self.program = rest // self.programs + 1, rest % self.programs
         self.counts = np.zeros(len(self.lane), np.int64)

@@ -4,10 +4,13 @@ Claim. Let rank r be renamed to (r + period) mod ranks, and each dimension of ea
 If that maps the steps of every rank r to those of rank r + period, in program order, then it maps happens-before to itself. It
 suffices to look at the memory of ranks 0..period - 1, and to walk these ranks (`walk`). No event is ordered before its image:
 e < g(e) would give e < g(e) < ... < e. So two images that meet in a cell, one of them a write, are refuted, as they must be.
+Ranks of two levels are alike in two ways: blocks of `period` ranks, the nodes, and ranks of each block, which turn in it by one.
+Both renamings together take rank 0 to every rank.
 
 The premise is proved for each index: under the renaming its value e becomes e' = e + by (mod `mod`); mod 0 says exactly, mod 1
 says nothing. What lies in a range shorter than the modulus, and moves by nothing modulo it, stands still. Ranges hold for every
-rank, so that places of a dimension that turns are in bounds on all ranks, if they are by their ranges.
+rank, so that places of a dimension that turns are in bounds on all ranks, if they are by their ranges. Of a renaming inside of
+blocks, what is `whole` moves in its block: e // mod stays, and e % mod becomes (e % mod + by) % mod.
 """
 
 from __future__ import annotations
@@ -15,23 +18,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import NamedTuple
 
 from tilelink.ir.enums import Protocol
-from tilelink.schedule.index import Index, Number, names_in, rank, spelled, subindices, terms_of
+from tilelink.proof.happens_before.turns import Shift, Turns
+from tilelink.schedule.index import Index, Number, names_in, rank, spelled, subindices, sum_of, terms_of
 from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.ranges import Range, combined
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import For, If, Let, Notify, Step, Wait
 from tilelink.schedule.walk import notifies, phases, read, written
 
-Shifts = Mapping[str, tuple[int, ...]]
-
 
 @dataclass(frozen=True, slots=True)
 class Moved:
+    """`whole`: it stays in its block of `mod`. `multiple`: of what number it is one, 0 of all."""
+
     by: int
     mod: int
     range: Range
+    whole: bool = False
+    multiple: int = 1
 
     @property
     def still(self) -> bool:
@@ -41,6 +48,10 @@ class Moved:
     def constant(self) -> bool:
         return self.still and self.range.constant
 
+    def as_(self, other: Moved) -> bool:
+        """Whether both are renamed by one rule, so that they are equal behind it if they are before."""
+        return self.whole and other.whole and (self.by, self.mod) == (other.by, other.mod)
+
 
 Moving = Mapping[str, Moved]
 
@@ -49,13 +60,13 @@ class Unlike(Exception):
     """The schedule of a renamed rank is not the renamed schedule, as far as this can see."""
 
 
-def still(low: float, high: float) -> Moved:
-    return Moved(0, 0, Range(low, high))
+def still(low: float, high: float, multiple: int = 1) -> Moved:
+    return Moved(0, 0, Range(low, high), multiple=multiple)
 
 
 def moved(index: Number, env: Moving) -> Moved:
     if isinstance(index, int):
-        return still(index, index)
+        return still(index, index, abs(index))
     if index.is_lookup:
         raise Unlike(f"table {index.op}")
     if index.is_name:
@@ -63,49 +74,109 @@ def moved(index: Number, env: Moving) -> Moved:
             raise Unlike(index.op)
         return env[index.op]
     a, b = (moved(one, env) for one in index.args)
-    range_ = combined(index.op, a.range, b.range)
+    range_, multiple = combined(index.op, a.range, b.range), _multiple(index.op, a, b)
     if a.still and b.still:
-        return Moved(0, 0, range_)
+        return Moved(0, 0, range_, multiple=multiple)
     if index.op in "+-":
+        if index.op == "+" and a.still:
+            a, b = b, a
+        if a.whole and b.still and index.op == "+" and _stays(a, b):
+            return replace(a, range=range_, multiple=multiple)
         by = a.by + b.by if index.op == "+" else a.by - b.by
-        return _settled(Moved(by, gcd(a.mod, b.mod), range_))
+        return _settled(Moved(by, gcd(a.mod, b.mod), range_, multiple=multiple))
     if index.op == "*" and a.constant:
         a, b = b, a
     if not b.constant or b.range.low <= 0 or index.op not in ("*", "//", "%"):
         return Moved(0, 1, range_)
     by = int(b.range.low)
     if index.op == "*":
-        return Moved(a.by * by, a.mod * by, range_)
+        return Moved(a.by * by, a.mod * by, range_, a.whole, multiple)
     if index.op == "//":
+        if a.whole and by % a.mod == 0:  # it knows blocks alone
+            return Moved(0, 0, range_)
         known = a.by % by == 0 and a.mod % by == 0
-        return _settled(Moved(a.by // by, a.mod // by, range_)) if known else Moved(0, 1, range_)
+        divided = Moved(a.by // by, a.mod // by, range_, a.whole, multiple)
+        return _settled(divided) if known else Moved(0, 1, range_)
+    if a.whole and by % a.mod == 0:
+        return replace(a, range=range_, multiple=multiple)
     mod = gcd(a.mod, by)
-    return _settled(Moved(a.by % mod, mod, range_))
+    return _settled(Moved(a.by % mod, mod, range_, mod == by, multiple))
+
+
+def _multiple(op: str, a: Moved, b: Moved) -> int:
+    """Of what number the result is a multiple."""
+    if op == "*":
+        return a.multiple * b.multiple
+    if op == "//":
+        by = int(b.range.low) if b.constant else 0
+        return a.multiple // by if by > 0 and a.multiple % by == 0 else 1
+    return gcd(a.multiple, b.multiple)
+
+
+def _stays(one: Moved, more: Moved) -> bool:
+    """Whether something that stands still can be added to what moves in its block, and the sum moves as that does."""
+    if more.multiple % one.mod == 0:
+        return True
+    unit = gcd(one.multiple, one.mod, one.by)
+    return more.range.within(0, unit - 1)
 
 
 def _settled(one: Moved) -> Moved:
     """What moves by nothing modulo m and lies in 0..m - 1 does not move."""
     if one.mod > 1 and one.by % one.mod == 0 and one.range.within(0, one.mod - 1):
-        return replace(one, by=0, mod=0)
+        return replace(one, by=0, mod=0, whole=False)
     return one
 
 
-def rank_period(schedule: Schedule, *, inputs: bool = False) -> tuple[int, Shifts]:
-    """The smallest period for which the schedule of rank + period is that of rank, renamed; how far dimensions turn with it.
-    `inputs`: those of inputs as well, of which it matters which elements are read."""
+def rank_turns(schedule: Schedule, *, inputs: bool = False) -> Turns:
+    """Renamings that leave as few ranks as can be seen. `inputs`: those of inputs as well, of which it matters which elements are
+    read."""
     ranks = schedule.num_ranks
     for period in range(1, ranks):
         if ranks % period == 0:
             try:
-                return period, _Renaming(schedule, period, inputs).shifts()
+                blocks = _Renaming(schedule, Moved(period, ranks, Range(0, ranks - 1)), inputs).shifts()
             except Unlike:
                 continue
-    return ranks, {}
+            shifts = {name: tuple(Shift(one.by) for one in dims) for name, dims in blocks.items()}
+            return _inside(schedule, Turns(ranks, period, 1, shifts), inputs)
+    return alone(schedule)
+
+
+def alone(schedule: Schedule) -> Turns:
+    """No renaming: each rank stands for itself."""
+    return Turns(schedule.num_ranks, schedule.num_ranks)
+
+
+def _inside(schedule: Schedule, turns: Turns, inputs: bool) -> Turns:
+    """Those that turn the ranks of each block in it as well, if they are alike."""
+    ranks, period = turns.ranks, turns.period
+    if period == 1:
+        return turns
+    try:
+        found = _Renaming(schedule, Moved(1, period, Range(0, ranks - 1), whole=True), inputs).shifts()
+    except Unlike:
+        return turns
+    shifts = {
+        name: tuple(Shift(a.by, b.by, b.mod) for a, b in zip(turns.shifts[name], dims, strict=True))
+        for name, dims in found.items()
+    }
+    blocks = all(one.by % one.block == 0 for dims in shifts.values() for one in dims if one.block)
+    return Turns(ranks, 1, period, shifts) if blocks else turns
+
+
+class _Turn(NamedTuple):
+    """Of a dimension: by how much, modulo what."""
+
+    by: int
+    mod: int
 
 
 class _Renaming:
-    def __init__(self, schedule: Schedule, period: int, inputs: bool) -> None:
-        self.schedule, self.period, self.ranks = schedule, period, schedule.num_ranks
+    """`renamed`: what becomes of a rank."""
+
+    def __init__(self, schedule: Schedule, renamed: Moved, inputs: bool) -> None:
+        self.schedule, self.renamed, self.ranks = schedule, renamed, schedule.num_ranks
         self.inputs = inputs
         self.shapes = schedule.shapes
         # nothing is ever written to inputs, so that what is read of them decides nothing about the order
@@ -114,18 +185,20 @@ class _Renaming:
             for one in schedule.buffers
             if not inputs and one.memory is Memory.INPUT and one.protocol is Protocol.SIMPLE
         }
-        self.turns: dict[tuple[str, int], int] = {}
+        self.turns: dict[tuple[str, int], _Turn] = {}
 
-    def shifts(self) -> Shifts:
+    def shifts(self) -> dict[str, tuple[_Turn, ...]]:
         for _, role, phase in phases(self.schedule):
-            env = {"rank": Moved(self.period, self.ranks, Range(0, self.ranks - 1)), "call": still(1, float("inf"))}
+            env = {"rank": self.renamed, "call": still(1, float("inf"))}
             env |= {name: still(size, size) for name, size in self.schedule.sizes.items()}
             first, count = (self._still(index, env).range for index in (phase.first, phase.count))
             env["tile"] = still(first.low, max(first.high + count.high - 1, first.low))
             env["program"] = still(0, max(role.programs - 1, 0))
             self._steps(phase.body, self._let(phase.let, env))
+        none = _Turn(0, 0)
         return {
-            name: tuple(self.turns.get((name, n), 0) for n in range(len(shape))) for name, shape in self.shapes.items()
+            name: tuple(self.turns.get((name, n), none) for n in range(len(shape)))
+            for name, shape in self.shapes.items()
         }
 
     def _let(self, let: Let, env: Moving) -> dict[str, Moved]:
@@ -161,6 +234,8 @@ class _Renaming:
     def _same(self, left: Number, right: Number, env: Moving) -> None:
         """Whether two indices are equal does not change."""
         a, b = moved(left, env), moved(right, env)
+        if a.as_(b):
+            return
         by, mod = a.by - b.by, gcd(a.mod, b.mod)
         far = max(a.range.high - b.range.low, b.range.high - a.range.low)
         if not (by == mod == 0 or (mod > 1 and by % mod == 0 and far < mod)):
@@ -173,7 +248,8 @@ class _Renaming:
 
     def _rank(self, at: Number, env: Moving) -> None:
         where = moved(at, env)
-        turns = where.mod % self.ranks == 0 and (where.by - self.period) % self.ranks == 0
+        turns = where.mod % self.ranks == 0 and (where.by - self.renamed.by) % self.ranks == 0
+        turns = where.as_(self.renamed) if self.renamed.whole else turns
         if not turns or not where.range.within(0, self.ranks - 1):
             raise Unlike(spelled(at))
 
@@ -201,10 +277,30 @@ class _Renaming:
         """A dimension turns by one shift wherever it is used; what turns is in bounds, or it would be cut or wrapped."""
         where = moved(start, env)
         within = where.still or (where.range.low >= 0 and _end(start, long, env) <= most)
-        if most < 1 or where.mod % most or not within:
+        if self.renamed.whole and not where.still:
+            turn = in_block(start, long, env)
+            known = turn is not None and most % turn.mod == 0
+        else:
+            turn = _Turn(where.by % max(most, 1), 0)
+            known = most > 0 and where.mod % most == 0
+        if not within or not known or turn is None:
             raise Unlike(f"{spelled(start)} in {name}")
-        if self.turns.setdefault((name, number), where.by % most) != where.by % most:
+        if self.turns.setdefault((name, number), turn) != turn:
             raise Unlike(f"dimension {number} of {name} turns and does not turn")
+
+
+def in_block(start: Number, long: Number, env: Moving) -> _Turn | None:
+    """How `long` places from `start` on turn in a block. They lie in one part of it, of as many places as it turns by."""
+    terms = {one: (times, moved(one, env)) for one, times in terms_of(start).items()}
+    turning = moved(sum_of({one: times for one, (times, where) in terms.items() if not where.still}), env)
+    part = turning.by
+    if not turning.whole or part < 1:
+        return None
+    rest = {one: times for one, (times, where) in terms.items() if where.still and times * where.multiple % part}
+    base = moved(sum_of({one: times for one, (times, _) in terms.items() if one not in rest}), env)
+    inside = moved(sum_of(rest), env).range.low >= 0 and _end(sum_of(rest), long, env) <= part
+    whole = base.whole and base.by == part and base.multiple % part == 0 == base.mod % part
+    return _Turn(part, base.mod) if inside and whole else None
 
 
 def _end(start: Number, long: Number, env: Moving) -> float:

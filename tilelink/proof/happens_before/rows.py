@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from tilelink.proof.happens_before.lanes import Chosen
 from tilelink.proof.happens_before.refuted import Place
+from tilelink.proof.happens_before.turns import Turns
 from tilelink.schedule.index import Ints
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Schedule
@@ -88,12 +88,11 @@ class Rows:
 
 @dataclass
 class Expanded:
-    """All that ranks 0..period - 1 do in `calls` calls. `programs`: names of those of a rank, the last one is the caller."""
+    """All that ranks 0..`turns.period` - 1 do in `calls` calls. `programs`: names of those of a rank, the last is the caller."""
 
     schedule: Schedule
     calls: int
-    period: int
-    shifts: Mapping[str, tuple[int, ...]]
+    turns: Turns
     rows: list[Rows] = field(default_factory=list)
     programs: list[str] = field(default_factory=list)
     launches: list[tuple[list[int], int]] = field(
@@ -106,17 +105,16 @@ class Expanded:
         return len(self.programs) - 1
 
     def place(self, rows: Rows, lane: int, turn: int = 0) -> Place:
-        """What one lane of `rows` does, in words; `turn`: what that rank does that is its image, so many periods before."""
-        shape, back = self.shapes[rows.name], turn * self.period
-        shifts = self.shifts.get(rows.name, (0,) * len(shape))
+        """What one lane of `rows` does, in words; `turn`: what that rank does that the turn takes to it."""
+        shape, back = self.shapes[rows.name], self.turns.back(np.array(turn))
+        shifts = self.turns.along(rows.name, len(shape))
         parts = []
         for number, (start, extent, by) in enumerate(zip(rows.start, shape, shifts, strict=True)):
             first = int(start[lane])
             long = int(rows.stop[number][lane]) - first if rows.stop else 1
-            first = first if long == extent or not by else (first - by * turn) % extent
+            first = int(self.turns.place(np.array(first), long, by, extent, back))
             parts.append(str(first) if long == 1 else f"{first} : +{long}")
-        ranks = self.schedule.num_ranks
-        rank, owner = ((int(one[lane]) - back) % ranks for one in (rows.rank, rows.owner))
+        rank, owner = (int(self.turns.numbers(one[lane], back)) for one in (rows.rank, rows.owner))
         what = f"{rows.name}[{', '.join(parts)}]@{owner}"
         if rows.kind in (Kind.WAIT, Kind.SET) and len(rows.value):
             what += f" {'>=' if rows.kind is Kind.WAIT else '='} {int(rows.value[lane])}"

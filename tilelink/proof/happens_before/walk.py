@@ -2,7 +2,7 @@
 
 One order gives the happens-before relation of every interleaving, because which raises a wait waits for does not depend on the
 interleaving (see `words`). Ranks 0..period - 1 are walked in lock step with their images: what rank r does at rank `at` is what
-rank r - period * turn does at rank at % period, with turn = at // period, and it knows the same, seen from so far away.
+the rank that turn = at // period takes to r does at rank at % period, and it knows the same, seen from there (`turns`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilelink.proof.happens_before.clocks import Clocks
+from tilelink.proof.happens_before.clocks import Clocks, Told
 from tilelink.proof.happens_before.events import Events
 from tilelink.proof.happens_before.flights import FLIGHTS, IN_ORDER
 from tilelink.proof.happens_before.operations import Operations
@@ -45,7 +45,7 @@ class Walk:
 
     def __init__(self, events: Events) -> None:
         self.events, self.calls, self.width = events, events.calls, events.width
-        self.clocks = Clocks(events.ranks * events.width, events.period * events.width, max(events.end_time, default=0))
+        self.clocks = Clocks(events.plan.turns, events.width, max(events.end_time, default=0))
         self.operations = Operations(events)
         self.words = Words(events, self.operations, self.clocks)
         self.clock_of = self.words.clock_of
@@ -54,6 +54,7 @@ class Walk:
         self.forward = True  # no call waits for what a later one does
         self.state = [_Run(0, 0, 0) for _ in range(events.runs)]
         self.memo: dict[tuple[int, int], int] = {}
+        self.told: dict[int, Told] = {}
         self.latest = [0] * self.operations.pairs  # the latest call that raises what is awaited, once that is known
         self.waiting: dict[int, list[int]] = {}
         self.groups: dict[tuple[int, int, int, int], _Group] = {}
@@ -180,7 +181,7 @@ class Walk:
                         self.forward = False
                     if kind[one] == Kind.WAIT:
                         if (clock, awaited) not in memo:
-                            memo[clock, awaited] = self._learned(clock, at, until)
+                            memo[clock, awaited] = self._learned(clock, awaited, at, until)
                         state.clock = clock = memo[clock, awaited]
                 state.segment += 1
                 self._enter(state)
@@ -189,10 +190,13 @@ class Walk:
         state.operation = end
         self._finish(run)
 
-    def _learned(self, clock: int, number: int, until: int) -> int:
+    def _learned(self, clock: int, awaited: int, number: int, until: int) -> int:
         word = self.words.words[number]
         word.awaited.add(until)
-        return self.clocks.joined(clock, self.words.told(word.raises_for(until)))
+        told = self.told.get(awaited)
+        if told is None:
+            told = self.told[awaited] = self.words.told(word.raises_for(until))
+        return self.clocks.joined(clock, told)
 
     def _raise(self, run: int, operation: int) -> None:
         ops = self.operations
