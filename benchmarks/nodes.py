@@ -5,16 +5,23 @@
 A put is a copy by programs over NVLink and a signal behind it, or one of NVSHMEM, which does the same there: this shows what is
 compiled, and not what a network card would take. `one_node_us` is the plan of the same sizes by loads and stores, `serial_us`
 NCCL and cuBLAS. Times are those of CUDA graphs, of the slowest rank, the median of five rounds.
+
+Where there are fewer GPUs than ranks, ranks share them, and nothing is timed but the kernels that are checked:
+
+    CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 nvidia-cuda-mps-control -d
+    CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 torchrun --nproc-per-node 4 benchmarks/nodes.py --nodes 2 --target triton-nvshmem
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +35,7 @@ import topologies
 from benchmarks.attention import changed_late, slowest_us
 from tilelink.bench.machine import topology_of_gpus
 from tilelink.runtime.load import load_source, operator_class
-from tilelink.runtime.ranks import join, machine
+from tilelink.runtime.ranks import gpus_are_shared, join, join_parts, machine
 from tilelink.spec_file import load_overlap
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -89,6 +96,8 @@ def checked(
     name: str, sizes: dict[str, int], nodes: int | None, pins: dict[str, str], late_calls: int, target: str = "triton"
 ) -> dict[str, Any]:
     topology = topologies.load(topology_of_gpus(), dist.get_world_size(), nodes)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count  # of this process
+    topology = replace(topology, gpu=replace(topology.gpu, num_sms=min(sms, topology.gpu.num_sms)))
     pins = pins | ({"algorithm": "two-shot"} if pins and name == "gemm_ar" else {})
     schedule = load_overlap(f"{EXAMPLES / SPECS[name]}:{name}").plan_for(topology, sizes, "bf16", pins)
     module = load_source(lowering.emit(schedule, target), name)
@@ -106,7 +115,8 @@ def checked(
     found["changed_late"] = changed_late(op, sets, 1, late_calls) if late_calls else 0
     found["us"] = slowest_us(lambda: op(*sets[0]))
     found["movers"] = [exchange.mover.text for exchange in schedule.exchanges]
-    found["serial_us"] = slowest_us(lambda: serial(name)(*sets[0]))
+    if not gpus_are_shared():
+        found["serial_us"] = slowest_us(lambda: serial(name)(*sets[0]))
     return found
 
 
@@ -117,8 +127,8 @@ def measured(
     for form, pins in forms.items():
         found = checked(name, sizes, nodes, pins, late_calls, target)
         row |= {f"{form}_{key}": value for key, value in found.items() if key != "serial_us"}
-        row["serial_us"] = found["serial_us"]
-    if target == "triton":  # a process has one kind of symmetric memory
+        row["serial_us"] = found.get("serial_us")
+    if target == "triton" and not gpus_are_shared():  # a process has one kind of symmetric memory
         row["one_node_us"] = checked(name, sizes, None, {}, 0)["us"]
     return row
 
@@ -136,7 +146,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
-    join()
+    shared = torch.cuda.device_count() < int(os.environ["WORLD_SIZE"])
+    (join_parts if shared else join)()
     listed = [] if arguments.only_drawn else list(ROWS)
     if arguments.drawn:
         seed, count = map(int, arguments.drawn.split(":"))

@@ -27,6 +27,28 @@ def device_library() -> str:
     return found
 
 
+_KEPT: list[torch.Tensor] = []  # all ranks give symmetric memory back together, which no garbage collector does
+
+
+class NvshmemSymmetric:
+    """One buffer on every rank: `local` of this rank, `peers[r]` of rank r and `pointers` int64[num_ranks] on the device. Ranks
+    that only a network reaches have None and 0."""
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, group: dist.ProcessGroup
+    ) -> None:
+        self.local = symm_mem.empty(shape, dtype=dtype, device=device)
+        self.local.zero_()
+        _KEPT.append(self.local)
+        handle = symm_mem.rendezvous(self.local, group)
+        addresses = [address or 0 for address in handle.buffer_ptrs]
+        self.peers = tuple(
+            self.local if rank == handle.rank else handle.get_remote_tensor(rank, shape, dtype) if address else None
+            for rank, address in enumerate(addresses)
+        )
+        self.pointers = torch.tensor(addresses, dtype=torch.int64, device=device)
+
+
 class NvshmemStream(Stream):
     """Kernels are linked with NVSHMEM's device library, and told of the ranks when they are loaded."""
 
@@ -59,6 +81,9 @@ class NvshmemFabric(SymmetricMemoryFabric):
         symm_mem.set_backend("NVSHMEM")
         super().__init__(group)
         self._main = NvshmemStream(torch.cuda.current_stream(), self)
+
+    def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+        return NvshmemSymmetric(shape, dtype, self.device, self.group)
 
     def main(self) -> Stream:
         handle = torch._C._cuda_getCurrentRawStream(self.device.index)

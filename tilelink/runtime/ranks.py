@@ -26,6 +26,18 @@ def join_shared() -> None:
     dist.init_process_group("gloo")
 
 
+def join_parts() -> None:
+    """A part of GPU LOCAL_RANK modulo the GPUs that there are, and NCCL by sockets, as if each rank were a host of its own.
+
+    Ranks run beside each other under NVIDIA's multi-process service, which gives each of them a percentage of the SMs
+    (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE); NVSHMEM takes several ranks of one GPU only so.
+    """
+    alone = {"NCCL_HOSTID": f"host-{os.environ['RANK']}", "NCCL_SOCKET_IFNAME": "lo", _OVERLAP: "1"}
+    os.environ.update(alone | {"NVSHMEM_DISABLE_NCCL": "1", "NVSHMEM_REMOTE_TRANSPORT": "none"})
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+
+
 def gpus_are_shared() -> bool:
     """Whether this group has more ranks than the host has GPUs; times say nothing then."""
     return dist.get_world_size() > torch.cuda.device_count()
