@@ -40,15 +40,19 @@ from tilelink.spec_file import load_overlap
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SPECS = {"ag_gemm": "02_ag_gemm.py", "gemm_rs": "03_gemm_rs.py", "gemm_ar": "04_gemm_ar.py", "mlp": "05_mlp.py"}
+SPECS |= dict.fromkeys(("reduce_scatter", "all_gather"), "11_reduce_scatter.py")
 _WEIGHTS = {
     "ag_gemm": {"K": 4096, "N": 14336},
     "gemm_rs": {"K": 14336, "N": 4096},
     "gemm_ar": {"K": 14336, "N": 4096},
     "mlp": {"H": 4096, "F": 14336},
+    "reduce_scatter": {"N": 4096},
+    "all_gather": {"N": 4096},
 }
 ROWS = [(name, {"M": rows} | sizes) for rows in (2048, 8192) for name, sizes in _WEIGHTS.items()]
 # by stores a program is slower than a network card, which one program keeps busy
 FORMS = {"one_program": {"mover": "Rails(1)"}, "programs": {"mover": "Rails(16)", "chunks": "8"}}
+FORMS["library"] = {"mover": "Library()"}  # NCCL, in a plan
 
 
 def drawn(seed: int, count: int, ranks: int) -> list[tuple[str, dict[str, int]]]:
@@ -88,6 +92,8 @@ def serial(name: str) -> Callable[..., torch.Tensor]:
         "gemm_rs": lambda x, w: scattered(x @ w),
         "gemm_ar": reduced,
         "mlp": mlp,
+        "reduce_scatter": scattered,
+        "all_gather": gathered,
     }
     return every[name]
 

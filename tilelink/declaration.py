@@ -19,8 +19,9 @@ from tilelink.planner.fields import pin_text
 from tilelink.planner.pins import legal_beside
 from tilelink.planner.plan import plan
 from tilelink.planner.plan_cache import planned
+from tilelink.runtime.hosts import target_on
 from tilelink.runtime.machine import PLANNED_FOR, named, of_group
-from tilelink.runtime.operator import build_operator, check_fabric, fabric_ranks
+from tilelink.runtime.operator import build_operator, check_fabric, fabric_ranks, group_hosts
 from tilelink.tuning import tuned_on
 from topologies.topology import Topology
 
@@ -112,7 +113,7 @@ class Overlap:
         topology: str | Path | Topology | None = None,
         dtype: str | torch.dtype = "bf16",
         pin: Mapping[str, object] | None = None,
-        target: str = "triton",
+        target: str | None = None,
         tune: int = 0,
         **sizes: int,
     ) -> Callable[..., object]:
@@ -120,23 +121,26 @@ class Overlap:
 
         `group` is a torch process group (default: the world; every rank calls `compile` alike, after
         `init_process_group` and `torch.cuda.set_device`), or a fabric such as those of `tilelink.emulator.World`.
-        `topology` is by default that of these GPUs, and on an emulated fabric `laptop-switch`.
+        `topology` is by default that of these GPUs, of as many nodes as the group has hosts, and on an emulated fabric
+        `laptop-switch`. `target` is by default "triton-nvshmem" where a schedule crosses hosts, and else "triton".
         Buffers are allocated here, once, and freed with the operator. Inputs are contiguous tensors of the shapes in
         `op.INPUTS`; calls may follow each other at once, on any stream, and may be captured in a CUDA graph.
         `tune=N` measures the N best alternatives and the library's schedule here, too, and takes the fastest; what it finds is
         kept for the next time (`tilelink.tuning`).
-        Raises what `plan` raises, FabricUnavailable, FabricTooSmall, UnknownGpu where no descriptor has these GPUs, IllegalTune,
-        TuneNeedsGpus and NothingTuned.
+        Raises what `plan` raises, FabricUnavailable, FabricTooSmall, UnknownGpu where no descriptor has these GPUs, UnevenHosts,
+        OtherHosts, StoresAcrossHosts, IllegalTune, TuneNeedsGpus and NothingTuned.
         """
         if not isinstance(tune, int) or isinstance(tune, bool) or tune < 0:
             raise IllegalTune(value=tune)
         ranks = fabric_ranks(group)
-        machine = of_group(group, ranks) if topology is None else named(topology, ranks)
+        hosts = group_hosts(group)
+        machine = of_group(group, ranks, hosts) if topology is None else named(topology, ranks)
         schedule = self.plan_for(machine, sizes, dtype, pin)
         check_fabric(group, schedule)
-        source = schedule.emit(target)
+        language = target_on(hosts, schedule, machine, target)
+        source = schedule.emit(language)
         if tune:
-            source = Plan.of(tuned_on(group, machine, schedule, tune, pin or {}, target).schedule).emit(target)
+            source = Plan.of(tuned_on(group, machine, schedule, tune, pin or {}, language).schedule).emit(language)
         return build_operator(source, schedule.name, group)
 
     def __call__(self, *tensors: object, **keywords: object) -> NoReturn:

@@ -14,11 +14,14 @@ from tilelink.run_errors import NoReference as NoReference
 from tilelink.run_errors import NotAnOperatorFile as NotAnOperatorFile
 from tilelink.run_errors import NotCompiled as NotCompiled
 from tilelink.run_errors import NothingTuned as NothingTuned
+from tilelink.run_errors import OtherHosts as OtherHosts
 from tilelink.run_errors import ReferenceFailed as ReferenceFailed
 from tilelink.run_errors import RunFailed as RunFailed
 from tilelink.run_errors import ScheduleMismatch as ScheduleMismatch
 from tilelink.run_errors import ScheduleRefuted as ScheduleRefuted
+from tilelink.run_errors import StoresAcrossHosts as StoresAcrossHosts
 from tilelink.run_errors import TuneNeedsGpus as TuneNeedsGpus
+from tilelink.run_errors import UnevenHosts as UnevenHosts
 from tilelink.run_errors import UnknownReplay as UnknownReplay
 from tilelink.run_errors import WorkersDied as WorkersDied
 from topologies.errors import TileLinkError as TileLinkError  # the base of all below, of the lowest layer

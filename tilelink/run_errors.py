@@ -65,6 +65,34 @@ class FabricTooSmall(TileLinkError):
     )
 
 
+class UnevenHosts(TileLinkError):
+    """Facts: `ranks` (which rank is on which host)."""
+
+    template = (
+        "ranks of this group lie on hosts so: {ranks}. A topology has as many ranks on each node, one node behind the other.\n"
+        "Legal: torchrun --nnodes N with one --nproc-per-node for all, or a group of such ranks."
+    )
+
+
+class OtherHosts(TileLinkError):
+    """Facts: `operator`, `topology`, `nodes` of it, `hosts` of the group."""
+
+    template = (
+        "{operator!r} is planned for {topology}, of {nodes} nodes, and the ranks run on {hosts} hosts: some "
+        "would store into memory that they cannot reach.\n"
+        "Legal: compile(group) without topology=, or topologies.load(NAME, ranks, nodes={hosts})."
+    )
+
+
+class StoresAcrossHosts(TileLinkError):
+    """Facts: `operator`, `target`."""
+
+    template = (
+        "target={target!r} reaches peers by loads and stores, and the schedule of {operator!r} goes from host to host.\n"
+        "Legal: target='triton-nvshmem', which compile takes by itself, or pin={{'mover': 'Library()'}}."
+    )
+
+
 class NotCompiled(TileLinkError):
     """Facts: `function`, `sizes`, `arguments`."""
 

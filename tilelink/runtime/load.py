@@ -54,5 +54,7 @@ def operator_class(module: ModuleType) -> type:
 
 
 def fabric_class(module: ModuleType) -> type:
-    """What the operator of an emitted module stands on when it runs on GPUs: the one class with a method `symmetric`."""
-    return next(value for value in vars(module).values() if isinstance(value, type) and hasattr(value, "symmetric"))
+    """What the operator of an emitted module stands on when it runs on GPUs: of classes with a method `symmetric` the one that
+    no other one derives from."""
+    found = [value for value in vars(module).values() if isinstance(value, type) and hasattr(value, "symmetric")]
+    return next(one for one in found if not any(one in other.__mro__[1:] for other in found))

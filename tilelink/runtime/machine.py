@@ -23,12 +23,17 @@ def named(topology: object, num_ranks: int | None) -> Topology:
     raise topologies.UnknownTopology(name=topology, hint="", legal=", ".join(topologies.names()))
 
 
-def of_group(group: object, num_ranks: int) -> Topology:
-    """The machine of a fabric or a process group. GPUs are looked at, never guessed.
+def of_group(group: object, num_ranks: int, hosts: int = 1) -> Topology:
+    """The machine of a fabric or a process group, whose ranks run on so many hosts. GPUs are looked at, never guessed.
 
     Raises NothingDetected, UnknownGpu, IllegalRanks.
     """
-    return topologies.load(EMULATED, num_ranks) if is_fabric(group) else topologies.detect(num_ranks)
+    if is_fabric(group):
+        return topologies.load(EMULATED, num_ranks)
+    if hosts == 1:
+        return topologies.detect(num_ranks)
+    kind = topologies.detect(max(2, num_ranks // hosts)).name  # of what kind they are
+    return topologies.load(kind, num_ranks, hosts)
 
 
 def is_fabric(group: object) -> bool:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from tilelink.errors import FabricTooSmall, FabricUnavailable, IllegalIds, InputRequiresGrad
 from tilelink.ir.schedule import Schedule
+from tilelink.runtime.hosts import hosts_of
 from tilelink.runtime.load import fabric_class, in_dialect, load_source, operator_class
 from tilelink.runtime.machine import is_fabric
 
@@ -32,6 +33,11 @@ def fabric_ranks(group: object) -> int:
             legal="Pass a fabric of tilelink.emulator.World.",
         )
     return dist.get_world_size(group if isinstance(group, dist.ProcessGroup) else None)
+
+
+def group_hosts(group: object) -> int:
+    """Hosts of a process group; emulated ranks have one. Raises UnevenHosts."""
+    return 1 if is_fabric(group) else hosts_of(group if isinstance(group, dist.ProcessGroup) else None)
 
 
 def check_fabric(group: object, schedule: Schedule) -> None:
