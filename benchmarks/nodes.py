@@ -99,12 +99,19 @@ def serial(name: str) -> Callable[..., torch.Tensor]:
 
 
 def checked(
-    name: str, sizes: dict[str, int], nodes: int | None, pins: dict[str, str], late_calls: int, target: str = "triton"
+    name: str,
+    sizes: dict[str, int],
+    nodes: int | None,
+    pins: dict[str, str],
+    late_calls: int,
+    target: str,
+    most_sms: int,
 ) -> dict[str, Any]:
     topology = topologies.load(topology_of_gpus(), dist.get_world_size(), nodes)
     sms = torch.cuda.get_device_properties(0).multi_processor_count  # of this process
-    topology = replace(topology, gpu=replace(topology.gpu, num_sms=min(sms, topology.gpu.num_sms)))
-    pins = pins | ({"algorithm": "two-shot"} if pins and name == "gemm_ar" else {})
+    topology = replace(topology, gpu=replace(topology.gpu, num_sms=min(sms, most_sms, topology.gpu.num_sms)))
+    put = pins.get("mover", "").startswith("Rails")
+    pins = pins | ({"algorithm": "two-shot"} if put and name == "gemm_ar" else {})
     schedule = load_overlap(f"{EXAMPLES / SPECS[name]}:{name}").plan_for(topology, sizes, "bf16", pins)
     module = load_source(lowering.emit(schedule, target), name)
     fabric = module.SymmetricMemoryFabric if target == "triton" else module.NvshmemFabric
@@ -127,15 +134,21 @@ def checked(
 
 
 def measured(
-    name: str, sizes: dict[str, int], nodes: int, late_calls: int, forms: dict[str, dict[str, str]], target: str
+    name: str,
+    sizes: dict[str, int],
+    nodes: int,
+    late_calls: int,
+    forms: dict[str, dict[str, str]],
+    target: str,
+    most_sms: int,
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"operator": name, "sizes": sizes, "nodes": nodes, "target": target}
     for form, pins in forms.items():
-        found = checked(name, sizes, nodes, pins, late_calls, target)
+        found = checked(name, sizes, nodes, pins, late_calls, "triton" if form == "library" else target, most_sms)
         row |= {f"{form}_{key}": value for key, value in found.items() if key != "serial_us"}
         row["serial_us"] = found.get("serial_us")
     if target == "triton" and not gpus_are_shared():  # a process has one kind of symmetric memory
-        row["one_node_us"] = checked(name, sizes, None, {}, 0)["us"]
+        row["one_node_us"] = checked(name, sizes, None, {}, 0, target, most_sms)["us"]
     return row
 
 
@@ -149,6 +162,8 @@ def main() -> None:
         "--late-calls", type=int, default=1000, help="of each form of a row, with ranks that are late in turn"
     )
     parser.add_argument("--seconds", type=float, default=300.0, help="no row begins later")
+    parser.add_argument("--pin", action="append", default=[], metavar="NAME=VALUE", help="for what is put, too")
+    parser.add_argument("--sms", type=int, default=1 << 20, help="no plan takes more")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
@@ -158,13 +173,15 @@ def main() -> None:
     if arguments.drawn:
         seed, count = map(int, arguments.drawn.split(":"))
         listed += drawn(seed, count, dist.get_world_size())
+    pins = dict(one.split("=", 1) for one in arguments.pin)
+    forms = {form: fields if form == "library" else fields | pins for form, fields in FORMS.items()}
     began, lines = time.monotonic(), list[dict[str, Any]]()
     for name, sizes in listed:
         late = torch.tensor([time.monotonic() - began > arguments.seconds], device="cuda")
         dist.broadcast(late, 0)
         if late.item():
             break
-        found = measured(name, sizes, arguments.nodes, arguments.late_calls, FORMS, arguments.target)
+        found = measured(name, sizes, arguments.nodes, arguments.late_calls, forms, arguments.target, arguments.sms)
         lines.append(found | {"commit": arguments.commit, "machine": machine()})
         if dist.get_rank() == 0:
             print(json.dumps(lines[-1]), flush=True)
