@@ -134,13 +134,12 @@ class CopyEngine(ChunkMover):
 
 
 @dataclass(frozen=True, slots=True)
-class CommSms(ChunkMover):
-    """Bytes move on `num_sms` SMs taken from compute, as programs of the same launch."""
+class OnSms(ChunkMover):
+    """By programs of the same launch, on `num_sms` SMs taken from compute."""
 
     num_sms: int
 
-    issuer: ClassVar[Issuer] = Issuer.PROGRAMS
-    _TRIED: ClassVar[tuple[int, ...]] = (2, 4, 8, 16, 24, 32)
+    _TRIED: ClassVar[tuple[int, ...]]  # numbers of SMs, the smallest one first
 
     @property
     def sms(self) -> int:
@@ -148,13 +147,7 @@ class CommSms(ChunkMover):
 
     @property
     def small(self) -> Self:
-        return type(self)(2)
-
-    def what(self, exchange: str) -> str:
-        return f"copies of {exchange} by {self.num_sms} SMs"
-
-    def gb_per_s(self, topology: Topology, transfer: Transfer, num_bytes: float) -> float:
-        return _BESIDE_SHARE * _ramp(topology, transfer, self.num_sms)
+        return type(self)(self._TRIED[0])
 
     @classmethod
     def tried(cls, gpu: Gpu) -> Iterator[Self]:
@@ -163,6 +156,20 @@ class CommSms(ChunkMover):
     @classmethod
     def more(cls, gpu: Gpu) -> str:
         return f"{cls.__name__}(n) with n from 1 to {gpu.num_sms - 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class CommSms(OnSms):
+    """Bytes move on `num_sms` SMs taken from compute, as programs of the same launch."""
+
+    issuer: ClassVar[Issuer] = Issuer.PROGRAMS
+    _TRIED: ClassVar[tuple[int, ...]] = (2, 4, 8, 16, 24, 32)
+
+    def what(self, exchange: str) -> str:
+        return f"copies of {exchange} by {self.num_sms} SMs"
+
+    def gb_per_s(self, topology: Topology, transfer: Transfer, num_bytes: float) -> float:
+        return _BESIDE_SHARE * _ramp(topology, transfer, self.num_sms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,25 +255,15 @@ class Fused(ChunkMover):
 
 
 @dataclass(frozen=True, slots=True)
-class Rails(ChunkMover):
+class Rails(OnSms):
     """Across nodes: `num_sms` programs put chunks to the rank of the same place on each node; copy engines bring them there, or
     hand them on. What is scattered these programs add up first."""
-
-    num_sms: int
 
     # of what is gathered a chunk crosses the network once for each node, as in FLUX and Triton-distributed; of what is scattered
     # the sum of a node does, as in NCCL's RailA2A
     issuer: ClassVar[Issuer] = Issuer.STREAMS
     crosses_nodes: ClassVar[bool] = True
     _TRIED: ClassVar[tuple[int, ...]] = (1, 4, 8, 16)
-
-    @property
-    def sms(self) -> int:
-        return self.num_sms
-
-    @property
-    def small(self) -> Self:
-        return type(self)(1)
 
     def what(self, exchange: str) -> str:
         return f"puts of {exchange} to other nodes, and copies inside of nodes"
@@ -279,14 +276,6 @@ class Rails(ChunkMover):
 
     def start_us(self, topology: Topology) -> tuple[float, float]:
         return topology.copy_engine_start_us, COPY_START_US
-
-    @classmethod
-    def tried(cls, gpu: Gpu) -> Iterator[Self]:
-        return (cls(number) for number in cls._TRIED if number <= gpu.num_sms // 2)
-
-    @classmethod
-    def more(cls, gpu: Gpu) -> str:
-        return f"{cls.__name__}(n) with n from 1 to {gpu.num_sms - 1}"
 
 
 MOVERS: tuple[type[ChunkMover], ...] = (
