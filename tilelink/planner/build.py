@@ -46,7 +46,7 @@ from tilelink.planner.library import library_op
 from tilelink.planner.one_launch import in_one_launch, launched_alike, may_share
 from tilelink.planner.peer_writes import writes
 from tilelink.planner.roles import compute_role, loop_of
-from tilelink.planner.rules import NOTHING_ELSE, inner_atomics
+from tilelink.planner.rules import NOTHING_ELSE, peer_atomics
 from tilelink.planner.states import state_merge, why_no_merge
 from tilelink.planner.tile_loops import known_loops, parts_of
 from tilelink.planner.tile_run import TileLoop
@@ -66,7 +66,7 @@ def build(problem: Problem) -> Schedule:
             topology.gpu.num_sms,
             topology.gpu.tensor_descriptors,
             topology.gpu.stream_wait_value,
-            inner_atomics(topology),
+            peer_atomics(topology, inside=True),
         ),
         choices=tuple(texts(decided(problem.structure, problem.choices)).items()),
         decided=problem.choices,
@@ -86,7 +86,7 @@ class Builder:
         self.relations = [r for r in problem.graph.relations() if not r.library]
         self.exchanges = tuple(make_exchange(problem, relation) for relation in self.relations)
         self.meets = meets_at_end(problem, self.exchanges)
-        self.turns = inner_atomics(problem.topology)
+        self.turns = peer_atomics(problem.topology, inside=True)
         self.out: list[Launch] = []
         self.kernels: list[tuple[int, Problem, Kernel]] = []  # so far, of which group, and what decides it
         self.known: dict[int, tuple[Problem, Kernel]] = {}  # by group, before the kernels are put in order

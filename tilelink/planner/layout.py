@@ -17,7 +17,7 @@ from tilelink.ir.routed import Placed, Sent
 from tilelink.planner.group import Group
 from tilelink.planner.in_library import attends_to_parts
 from tilelink.planner.memo import Memo, remembered
-from tilelink.planner.rules import inner_atomics, why_illegal
+from tilelink.planner.rules import peer_atomics, why_illegal
 from tilelink.planner.structure import Structure, around
 from topologies.topology import Topology
 
@@ -223,7 +223,7 @@ def meets_at_end(problem: Problem, exchanges: tuple[Exchange, ...]) -> bool:
     """Whether calls end together, so that nothing at the beginning of one waits for the peers: for what is put together in
     place, where such a wait would hold up the stream for all that follows, and where copy engines and programs would each
     have to wait. Elsewhere waiting late is better: behind the first tiles, which hides that peers are late."""
-    if not exchanges or not inner_atomics(problem.topology):
+    if not exchanges or not peer_atomics(problem.topology, inside=True):
         return False
     pulled = {x.source for x in exchanges if x.transfer is Transfer.PULL}
     made = (r for r in problem.graph.relations() if problem.structure.is_made_by_library(r.source))

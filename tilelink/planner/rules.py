@@ -106,7 +106,9 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda x: x.mover.crosses_nodes and not (inner_atomics(x.topology) and x.topology.gpu.stream_wait_value),
+        lambda x: (
+            x.mover.crosses_nodes and not (x.topology.gpu.stream_wait_value and peer_atomics(x.topology, inside=True))
+        ),
         lambda x: (
             f"ranks of a node of {x.topology.name} tell each other by atomics when a call has ended, and streams wait for words "
             "that come over the network: its links carry none, or its streams do not wait"
@@ -114,9 +116,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         lambda x: x.mover.crosses_nodes and not (x.along_rows and x.push and x.cut is Cut.ROWS),
-        lambda x: (
-            f"rows go along rails, pushed by their owner, that are gathered or scattered: {x.name} is no such thing"
-        ),
+        lambda x: f"rows go along rails that are gathered or scattered, pushed by their owner: {x.name} is not",
     ),
     (
         lambda x: x.mover.crosses_nodes and x.scattered and x.read_by_library,
@@ -150,9 +150,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         lambda x: x.returned and not x.by_experts,
-        lambda x: (
-            f"{x.source} is not made by tiles of experts, from which its rows could go to the ranks of their tokens"
-        ),
+        lambda x: f"{x.source} is not made by tiles of experts, from which rows could go to ranks of their tokens",
     ),
     (
         lambda x: x.mover.listed and not x.listed,
@@ -395,11 +393,7 @@ def item_counts(rows: int) -> list[int]:
     return [-(-rows // size) for size in sizes if -(-rows // -(-rows // size)) == size]
 
 
-def peer_atomics(topology: Topology) -> bool:
-    """Whether every link carries atomics on a peer's memory."""
-    return all(level.peer_atomics for level in topology.levels)
-
-
-def inner_atomics(topology: Topology) -> bool:
-    """Whether every link that carries loads and stores does."""
-    return all(level.peer_atomics for level in topology.levels if level.fabric is not Fabric.NETWORK)
+def peer_atomics(topology: Topology, *, inside: bool = False) -> bool:
+    """Whether every link carries atomics on a peer's memory; `inside`: every one that carries loads and stores."""
+    levels = (level for level in topology.levels if not inside or level.fabric is not Fabric.NETWORK)
+    return all(level.peer_atomics for level in levels)
