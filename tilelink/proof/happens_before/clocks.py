@@ -201,23 +201,30 @@ class Clocks:
     def _add_up(self, clock: int, parts: list[int], begins: list[int]) -> None:
         column = self.columns.all(self._added_up[one] for one in begins)
         in_a_row = len(begins) == 1 and all(len(self._made[one].of) == 1 for one in parts)
-        done = set[int]()
-        for number, part in enumerate(parts, start=1):
-            told = self._made[part].told
-            if told is not None and id(told) not in done:
-                done.add(id(told))
-                column = self._learned(column, told)
-            if in_a_row and number % IN_A_ROW == 0:
-                self._added_up[part] = column
+        step = IN_A_ROW if in_a_row else len(parts)
+        for first in range(0, len(parts), step):
+            some = parts[first : first + step]
+            column = self._learned(column, [told for one in some if (told := self._made[one].told) is not None])
+            if in_a_row:
+                self._added_up[some[-1]] = column
         self._added_up[clock] = column
 
-    def _learned(self, column: Column, told: Told) -> Column:
-        """Who knows a raise knows what its raisers knew, so those are skipped."""
-        known = self.columns.known(column, told.programs, told.times)
-        if known.all():
+    def _learned(self, column: Column, several: list[Told]) -> Column:
+        """The raises at once, as most of their makers knew the same, seen from other ranks. Who knows a raise knows what its
+        makers knew, so those are skipped."""
+        turns: dict[int, set[int]] = {}
+        new = list[Told]()
+        for told in {id(one): one for one in several}.values():
+            known = self.columns.known(column, told.programs, told.times)
+            if known.all():
+                continue
+            new.append(told)
+            if len(told.clocks):
+                for one, some in told.pairs(told.of if len(told.of) == 1 else told.of[~known]):
+                    turns.setdefault(one, set()).update(some)
+        if not new:
             return column
-        new = column
-        if len(told.clocks):
-            for one, turns in told.pairs(told.of if len(told.of) == 1 else told.of[~known]):
-                new = self.columns.maximum(new, self.columns.seen(self._added_up[one], turns))
-        return self.columns.having(new, told.programs, told.times)
+        seen = (self.columns.seen(self._added_up[one], sorted(some)) for one, some in turns.items())
+        column = self.columns.all([column, *seen])
+        programs, times = ([getattr(one, name) for one in new] for name in ("programs", "times"))
+        return self.columns.having(column, np.concatenate(programs), np.concatenate(times))
