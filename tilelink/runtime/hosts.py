@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from tilelink.elaborate.rails import crosses
 from tilelink.errors import OtherHosts, StoresAcrossHosts, UnevenHosts
 from tilelink.ir.schedule import Schedule
 from topologies.topology import Topology
@@ -44,7 +45,7 @@ def target_on(hosts: int, schedule: Schedule, topology: Topology, target: str | 
         return target or "triton"
     if topology.num_nodes != hosts:
         raise OtherHosts(operator=schedule.name, topology=topology.name, nodes=topology.num_nodes, hosts=hosts)
-    crosses = any(exchange.mover.crosses_nodes for exchange in schedule.exchanges)
-    if crosses and target == "triton":
+    puts = crosses(schedule)
+    if puts and target == "triton":
         raise StoresAcrossHosts(operator=schedule.name, target=target)
-    return target or ("triton-nvshmem" if crosses else "triton")
+    return target or ("triton-nvshmem" if puts else "triton")
