@@ -158,6 +158,7 @@ def main() -> None:
     parser.add_argument("--target", default="triton", help="triton-nvshmem puts by NVSHMEM")
     parser.add_argument("--drawn", default="", metavar="SEED:COUNT")
     parser.add_argument("--only-drawn", action="store_true")
+    parser.add_argument("--operators", default=",".join(SPECS), help="of the rows that are not drawn")
     parser.add_argument(
         "--late-calls", type=int, default=1000, help="of each form of a row, with ranks that are late in turn"
     )
@@ -169,7 +170,7 @@ def main() -> None:
     arguments = parser.parse_args()
     shared = torch.cuda.device_count() < int(os.environ["WORLD_SIZE"])
     (join_parts if shared else join)()
-    listed = [] if arguments.only_drawn else list(ROWS)
+    listed = [] if arguments.only_drawn else [row for row in ROWS if row[0] in arguments.operators.split(",")]
     if arguments.drawn:
         seed, count = map(int, arguments.drawn.split(":"))
         listed += drawn(seed, count, dist.get_world_size())

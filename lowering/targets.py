@@ -112,7 +112,9 @@ def dialect(target: str, arch: str) -> Dialect:
             compiler=f"{stock.compiler} and NVSHMEM",
             word="torch.int64",
             helpers=(*stock.helpers, "nvshmem"),
-            imports=stock.imports.replace("import os\n", "import os\nimport sysconfig\n"),
+            imports=stock.imports.replace("import os\n", "import os\nimport sysconfig\n").replace(
+                "import contextlib\n", "import contextlib\nimport ctypes\n"
+            ),
             fabrics=(*stock.fabrics, "nvshmem"),
             fabric="NvshmemFabric",
             opens=(*_JOIN[:-1], "fabric = NvshmemFabric()"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sysconfig
 from typing import Any
@@ -27,9 +28,6 @@ def device_library() -> str:
     return found
 
 
-_KEPT: list[torch.Tensor] = []  # all ranks give symmetric memory back together, which no garbage collector does
-
-
 class NvshmemSymmetric:
     """One buffer on every rank: `local` of this rank, `peers[r]` of rank r and `pointers` int64[num_ranks] on the device. Ranks
     that only a network reaches have None and 0."""
@@ -39,7 +37,8 @@ class NvshmemSymmetric:
     ) -> None:
         self.local = symm_mem.empty(shape, dtype=dtype, device=device)
         self.local.zero_()
-        _KEPT.append(self.local)
+        # a collector that frees it on one rank waits for the others, which free it together: no rank ever does
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.local))
         handle = symm_mem.rendezvous(self.local, group)
         addresses = [address or 0 for address in handle.buffer_ptrs]
         self.peers = tuple(

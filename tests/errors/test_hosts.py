@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import weakref
 from pathlib import Path
 
 import pytest
@@ -90,18 +92,33 @@ def test_a_file_stands_on_its_last_fabric() -> None:
     assert fabric_class(load_source(emitted, "ag_gemm")).__name__ == "NvshmemFabric"
 
 
-def test_ranks_that_a_network_alone_reaches_have_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Handle:
-        rank, buffer_ptrs = 1, (16, 32, None, 0)
+class Handle:
+    rank, buffer_ptrs = 1, (16, 32, None, 0)
 
-        def get_remote_tensor(self, rank: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-            return torch.full(shape, rank, dtype=dtype)
+    def get_remote_tensor(self, rank: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.full(shape, rank, dtype=dtype)
 
+
+@pytest.fixture
+def symmetric(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(symm_mem, "empty", torch.empty)
     monkeypatch.setattr(symm_mem, "rendezvous", lambda *_: Handle())
-    kept = len(nvshmem._KEPT)
+
+
+@pytest.mark.usefixtures("symmetric")
+def test_ranks_that_a_network_alone_reaches_have_no_address() -> None:
     made = nvshmem.NvshmemSymmetric((3,), torch.float32, torch.device("cpu"), None)  # type: ignore[arg-type]
     assert made.pointers.tolist() == [16, 32, 0, 0]
-    assert made.peers[1] is made.local is nvshmem._KEPT[kept]
+    assert made.peers[1] is made.local
     assert made.peers[0] is not None and made.peers[0].tolist() == [0, 0, 0]
     assert made.peers[2:] == (None, None)
+
+
+@pytest.mark.usefixtures("symmetric")
+def test_no_rank_frees_symmetric_memory_alone() -> None:
+    module = load_source(lowering.emit(planned(2, "Rails(1)"), "triton-nvshmem"), "ag_gemm")
+    memory = weakref.ref(module.NvshmemSymmetric((3,), torch.float32, torch.device("cpu"), None).local)
+    alive = weakref.ref(module)
+    del module
+    gc.collect()
+    assert alive() is None and memory() is not None
