@@ -50,9 +50,13 @@ _WEIGHTS = {
     "all_gather": {"N": 4096},
 }
 ROWS = [(name, {"M": rows} | sizes) for rows in (2048, 8192) for name, sizes in _WEIGHTS.items()]
+FEW = [
+    ("all_gather", {"M": rows, "N": 4096}) for rows in (16, 64, 256, 1024)
+]  # bytes: what counts is how soon they are there
 # by stores a program is slower than a network card, which one program keeps busy
 FORMS = {"one_program": {"mover": "Rails(1)"}, "programs": {"mover": "Rails(16)", "chunks": "8"}}
 FORMS["library"] = {"mover": "Library()"}  # NCCL, in a plan
+PACKETS = {"protocol": "ll", "mover": "OwnKernel()"}
 
 
 def drawn(seed: int, count: int, ranks: int) -> list[tuple[str, dict[str, int]]]:
@@ -143,7 +147,8 @@ def measured(
     most_sms: int,
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"operator": name, "sizes": sizes, "nodes": nodes, "target": target}
-    for form, pins in forms.items():
+    packets = {"packets": PACKETS} if (name, sizes) in FEW else {}
+    for form, pins in (forms | packets).items():
         found = checked(name, sizes, nodes, pins, late_calls, "triton" if form == "library" else target, most_sms)
         row |= {f"{form}_{key}": value for key, value in found.items() if key != "serial_us"}
         row["serial_us"] = found.get("serial_us")
@@ -170,7 +175,7 @@ def main() -> None:
     arguments = parser.parse_args()
     shared = torch.cuda.device_count() < int(os.environ["WORLD_SIZE"])
     (join_parts if shared else join)()
-    listed = [] if arguments.only_drawn else [row for row in ROWS if row[0] in arguments.operators.split(",")]
+    listed = [] if arguments.only_drawn else [row for row in (*FEW, *ROWS) if row[0] in arguments.operators.split(",")]
     if arguments.drawn:
         seed, count = map(int, arguments.drawn.split(":"))
         listed += drawn(seed, count, dist.get_world_size())

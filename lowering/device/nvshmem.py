@@ -23,6 +23,16 @@ def nvshmem_put(target, source, num_bytes, word, value, how, rank, _semantic=Non
 
 
 @tl.core.extern
+def nvshmem_put_alone(target, source, num_bytes, rank, _semantic=None):
+    """`nvshmemx_putmem_nbi_block`: returns before `source` has been read."""
+    i32, i64 = tl.core.dtype("int32"), tl.core.dtype("int64")
+    known = {(i64, i64, i64, i32): ("nvshmemx_putmem_nbi_block", i32)}
+    return tl.core.extern_elementwise(
+        "", "", [target, source, num_bytes, rank], known, is_pure=False, _semantic=_semantic
+    )
+
+
+@tl.core.extern
 def nvshmem_set(word, value, how, rank, _semantic=None):
     """`nvshmemx_signal_op`: each thread sets the word, to the same value."""
     i32, i64, u64 = tl.core.dtype("int32"), tl.core.dtype("int64"), tl.core.dtype("uint64")
@@ -52,6 +62,15 @@ def put(target, source, size, word, value, rank):
     nvshmem_put(
         target.to(tl.int64), source.to(tl.int64), num_bytes, word.to(tl.int64), tl.cast(value, tl.uint64), 9, rank
     )
+    program_barrier()
+
+
+@triton.jit
+def put_alone(target, source, size, rank):
+    """Put `size` words to `rank`, each of which tells by itself that it has come."""
+    published()
+    num_bytes = tl.cast(size, tl.int64) * (source.dtype.element_ty.primitive_bitwidth // 8)
+    nvshmem_put_alone(target.to(tl.int64), source.to(tl.int64), num_bytes, rank)
     program_barrier()
 
 

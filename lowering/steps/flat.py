@@ -12,11 +12,15 @@ from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Move
 
 
-def is_flat(scope: Scope, step: Move) -> bool:
-    """Whether each part of a move is a run of elements on both sides, inside of its buffers wherever the step may stand."""
+def is_flat(scope: Scope, step: Move, *, packets: bool = False) -> bool:
+    """Whether a move has one part, or several without packets, each a run of elements on both sides, inside of its buffers
+    wherever the step may stand. `packets`: or a run of packets, which stay what they are."""
     regions = (*step.source, *step.target)
-    simple = {one.name for one in scope.schedule.buffers if one.protocol is Protocol.SIMPLE}
-    return all(one.buffer in simple and run(scope, one) is not None for one in regions)
+    kinds = {one.name: one.protocol for one in scope.schedule.buffers}
+    moved = {kinds[one.buffer] for one in regions}
+    if moved != {Protocol.SIMPLE} and not (packets and len(moved) == 1 and len(regions) == 2):
+        return False
+    return all(run(scope, one) is not None for one in regions)
 
 
 def run(scope: Scope, region: Region) -> tuple[Number, Number] | None:

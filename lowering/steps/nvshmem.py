@@ -10,18 +10,20 @@ from lowering.steps.flat import is_flat, run
 from lowering.steps.programs import Programs
 from tilelink.schedule.index import rank
 from tilelink.schedule.printing import in_a_line
+from tilelink.schedule.roles import Network
 from tilelink.schedule.steps import Move, Notify, Order, Sync
 
 
 class NvshmemPrograms(Programs):
     def move(self, step: Move) -> None:
         """NVSHMEM takes addresses of this rank, and the number of the other one."""
-        if step.notify is None:
+        (source, *_), (target, *_), told = step.source, step.target, step.notify
+        if not self._on_network() or target.at == rank:
             super().move(step)
             return
-        (source,), (target,), told = step.source, step.target, step.notify
-        if not is_flat(self.scope, step) or told.to is None or told.at != target.at:
-            legal = "one run of elements, and a word that is set where it lands"
+        unknown = told is not None and (told.to is None or told.at != target.at)
+        if unknown or not is_flat(self.scope, step, packets=True):
+            legal = "one run of elements, or of packets, and a word that is set where it lands"
             raise EngineCannot(
                 engine="a put", role=self.scope.role, what="put several regions", step=in_a_line(step), legal=legal
             )
@@ -30,9 +32,17 @@ class NvshmemPrograms(Programs):
         rows, columns = found
         here = replace(target, at=rank)
         ends = [Chain((self.regions.base(one), *self.spell.flat(one.start, one.buffer, 0))) for one in (here, source)]
+        size = self.spell(rows * columns)
+        if told is None:  # packets tell by themselves
+            self.out.call("put_alone(", [*ends, size, self.spell(target.at)])
+            return
         word = self.word(self.own(told.signal), told.signal, told.index)
-        size, to, at = (self.spell(one) for one in (rows * columns, told.to, told.at))
-        self.out.call("put(", [*ends, size, word, to, at])
+        assert told.to is not None, "it is set"
+        self.out.call("put(", [*ends, size, word, self.spell(told.to), self.spell(told.at)])
+
+    def _on_network(self) -> bool:
+        roles = (role for launch in self.schedule.launches for role in launch.roles)
+        return any(role.name == self.scope.role and isinstance(role.engine, Network) for role in roles)
 
     def raised(self, step: Notify) -> None:
         if step.at == rank or step.to is None:  # of this node, by an atomic

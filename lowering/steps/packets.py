@@ -18,7 +18,7 @@ from tilelink.schedule.index import Number, made
 from tilelink.schedule.memory import Buffer, Region
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Phase, Role, Schedule
-from tilelink.schedule.steps import For, If, Load, Step, Store
+from tilelink.schedule.steps import For, If, Load, Move, Step, Store
 from tilelink.schedule.walk import with_phases
 
 
@@ -64,6 +64,10 @@ class _Packed:
                 return replace(step, body=self._body(role, step.body, names), others=others)
             case Load() | Store():
                 return replace(step, region=self._region(role, step, step.region, names))
+            case Move():
+                source = tuple(self._region(role, step, one, names) for one in step.source)
+                target = tuple(self._region(role, step, one, names) for one in step.target)
+                return replace(step, source=source, target=target)
         return step
 
     def _region(self, role: Role, step: Step, region: Region, names: Mapping[str, int]) -> Region:

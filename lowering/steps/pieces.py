@@ -46,7 +46,7 @@ def _body(scope: Scope, body: tuple[Step, ...]) -> tuple[Step, ...]:
             case If():
                 others = _body(scope, step.others)
                 found.append(replace(step, body=_body(scope, step.body), others=others))
-            case Move() if _by_pointers(step) and not is_flat(scope, step):
+            case Move() if _by_pointers(step) and not is_flat(scope, step, packets=True):
                 found += _cut(scope, step)
             case _:
                 found.append(step)

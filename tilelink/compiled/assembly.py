@@ -25,7 +25,11 @@ class Called(NamedTuple):
     source: int | None = None
 
 
-CALLED = {"nvshmemx_putmem_signal_nbi_block": Called(3, 1), "nvshmemx_signal_op": Called(0)}
+CALLED = {
+    "nvshmemx_putmem_signal_nbi_block": Called(3, 1),
+    "nvshmemx_putmem_nbi_block": Called(0, 1),  # of packets, each of which is its own word
+    "nvshmemx_signal_op": Called(0),
+}
 
 
 def assembly_kind(text: str) -> tuple[Kind | None, bool]:

@@ -30,20 +30,26 @@ def unguarded(trace: Sequence[Event], regions: Regions, *, assembly: bool) -> It
     scalar access that acquires stands for the barrier behind it as well, which the compiler makes.
 
     A thread that waits or notifies does so for all threads of its program: between its access of the word and theirs of the
-    data is a barrier. A bulk store is complete behind the wait for it. The asynchronous proxy sees what was waited for only
+    data is a barrier. A bulk store is complete behind the wait for it. Packets, which are words, are loaded by
+    puts alone. The asynchronous proxy sees what was waited for only
     behind a proxy fence.
     """
     awaited: Event | None = None  # the last wait that no barrier is behind
     unfenced: Event | None = None  # the first wait since the last proxy fence
     stored: Event | None = None  # the last store that no barrier is behind
+    packed: Event | None = None  # the last packet that no barrier is behind
     bulk: Event | None = None  # the last published store through a descriptor that was not waited for
     for event in trace:
         if event.kind is Kind.BARRIER:
-            awaited, stored = None, None
+            awaited, stored, packed = None, None, None
         elif event.kind is Kind.FENCE:
             unfenced = None
         elif event.kind is Kind.DRAIN:
             stored, bulk = bulk, None
+        elif event.kind is Kind.WORD:
+            packed = event
+        elif event.kind is Kind.LOAD and packed is not None and number_of(event) == number_of(packed):
+            yield Misplaced(event, packed, "no barrier stands between packets and the put that reads them")
         elif event.kind is Kind.LOAD and number_of(event) in regions.written:
             if awaited is not None:
                 yield Misplaced(event, awaited, "no barrier stands between a wait, which one thread does, and a load")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilelink.elaborate.packet_dims import name_blocks
+from tilelink.elaborate.packet_rails import blocks_to_put
 from tilelink.elaborate.packets import Blocks
 from tilelink.elaborate.signals import declared, moves_of, raised
 from tilelink.elaborate.sizes import Key, Sizes, nodes_in
@@ -128,10 +130,10 @@ class Names:
                 self.named[key] = self.size(name, value, title)
             elif isinstance(base := self.extent(free), Known):
                 follows = origin(base if times == 1 else self.ranks * base)
-                self.named[key] = self._following(name.upper(), value, follows, title)
+                self.named[key] = self.following(name.upper(), value, follows, title)
         return self.named[key]
 
-    def _following(self, name: str, value: int, follows: Number, title: str) -> int:
+    def following(self, name: str, value: int, follows: Number, title: str) -> int:
         if name in self.dims and self.dims[name].size == follows:
             return Known(value, Index(name))
         if name in self.taken:
@@ -277,33 +279,28 @@ class Names:
         return starts[first]
 
     def _packets(self, launch: PacketCollective) -> PacketCollective:
-        blocks = Blocks(self.schedule, launch)
-        for whole, extent, block in zip(blocks.shape, blocks.part_shape, blocks.sizes, strict=True):
-            if isinstance(extent, Known) and isinstance(block, Known) and extent is not whole:
-                kind = {"ROWS": "rows", "COLS": "columns"}.get(block.index.op.rpartition("_")[2], "planes")
-                self._following(
-                    extent.index.op, int(extent), origin(whole), f"{kind} of what a rank sends of {launch.out}"
-                )
-                self.choice(
-                    block.index.op,
-                    int(block),
-                    f"{kind} of a block of {launch.out} that a program moves at a time; a power of two",
-                )
-                if extent % block == 0:
-                    self.rule(extent, block)
+        name_blocks(self, Blocks(self.schedule, launch), "moves")
         programs = self.choice(f"{launch.out}_PACKETS_PROGRAMS", launch.programs, f"programs that move {launch.out}")
-        return replace(launch, programs=programs)
+        if not launch.per_node:
+            return replace(launch, programs=programs)
+        name_blocks(self, blocks_to_put(self.schedule, launch), "puts")
+        puts = self.choice(f"{launch.out}_PUTS_PROGRAMS", launch.puts, f"programs that put {launch.out} to other nodes")
+        return replace(launch, programs=programs, puts=puts, per_node=self._of_a_node(launch.per_node))
 
     def _rank_order(self, order: RankOrder) -> RankOrder:
         if order.num_ranks != self.ranks:
             return order
-        inside = self.ranks
-        if order.ranks_per_node != self.ranks:
-            inside = Known(order.ranks_per_node, Index("RANKS_PER_NODE"))
-            if inside.index.op not in self.dims:
-                inside = self.size(inside.index.op, order.ranks_per_node, "ranks of a node")
-            self.derived("NUM_NODES", self.ranks // inside, "nodes of the group")
-        return replace(order, num_ranks=self.ranks, ranks_per_node=inside)
+        return replace(order, num_ranks=self.ranks, ranks_per_node=self._of_a_node(order.ranks_per_node))
+
+    def _of_a_node(self, local: int) -> int:
+        """Ranks of a node, by their name."""
+        if local == self.ranks:
+            return self.ranks
+        inside: int = Known(local, Index("RANKS_PER_NODE"))
+        if "RANKS_PER_NODE" not in self.dims:
+            inside = self.size("RANKS_PER_NODE", local, "ranks of a node")
+        self.derived("NUM_NODES", self.ranks // inside, "nodes of the group")
+        return inside
 
     def _role(self, role: ComputeRole) -> ComputeRole:
         before = f"{role.name}_" if len(self.roles) > 1 else ""

@@ -79,6 +79,7 @@ class Blocks:
 
     schedule: Schedule
     launch: PacketCollective
+    what: str = "BLOCK"  # in names
 
     @cached_property
     def whole(self) -> tuple[int, ...]:
@@ -122,7 +123,7 @@ class Blocks:
             zip(_NAMES[-len(shape) :], shape, block_shape(shape, self.launch.block * self.in_packet), strict=True)
         ):
             named = 1 < size < extent and dim >= last - 1
-            names = [Index(f"{self.launch.out}_{what}_{name}S".upper()) for what in ("PART", "BLOCK")]
+            names = [Index(f"{self.launch.out}_{what}_{name}S".upper()) for what in ("PART", self.what)]
             found.append((Known(extent, names[0]), Known(size, names[1])) if named else (extent, size))
         return tuple(found)
 

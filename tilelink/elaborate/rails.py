@@ -18,6 +18,7 @@ from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE
 from tilelink.elaborate.regions import Box, chunk_box, chunk_region
 from tilelink.elaborate.stores import STEP
+from tilelink.ir.calls import PacketCollective
 from tilelink.ir.node_sums import from_nodes, in_strips, strips_of
 from tilelink.ir.nodes import CommRole, Exchange
 from tilelink.ir.schedule import Schedule
@@ -44,8 +45,9 @@ def mesh(schedule: Schedule) -> tuple[MeshAxis, ...]:
 
 
 def crosses(schedule: Schedule) -> bool:
-    """Whether exchanges of the schedule go over a network."""
-    return any(exchange.mover.crosses_nodes for exchange in schedule.exchanges)
+    """Whether anything of the schedule goes over a network."""
+    put = (launch for launch in schedule.launches if isinstance(launch, PacketCollective) and launch.per_node)
+    return any(exchange.mover.crosses_nodes for exchange in schedule.exchanges) or any(put)
 
 
 # ---- the end of a call -------------------------------------------------------------------------------------------------

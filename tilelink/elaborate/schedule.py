@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from tilelink.elaborate import movers, rails, routed, signals, splits
+from tilelink.elaborate import movers, packet_rails, rails, routed, signals, splits
 from tilelink.elaborate.dims import Names
 from tilelink.elaborate.folds import merge_steps
 from tilelink.elaborate.library import library_collective, library_op
@@ -207,7 +207,7 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case StateMerge():
                 yield Launch(MAIN, (merge_steps(planned, launch).role(),))
             case PacketCollective(within=False, beside=False):
-                roles = (_packet_role(planned, one) for one in planned.one_launch(launch))
+                roles = (role for one in planned.one_launch(launch) for role in _packet_roles(planned, one))
                 yield Launch(MAIN, tuple(roles))
             case Kernel(joined=False):
                 yield _kernel(planned, launch, finish)
@@ -220,9 +220,13 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                     yield Launch(MAIN, (Role("finish", engine, ending),), tuple(dict.fromkeys(streams)))
 
 
-def _packet_role(planned: Planned, launch: PacketCollective) -> Role:
+def _packet_roles(planned: Planned, launch: PacketCollective) -> Iterator[Role]:
     engine = Sms(launch.programs, Blocks(planned, launch).warps, 1, launch.per_sm)
-    return Role(launch.out, engine, packet_collective(planned, launch))
+    if launch.per_node:
+        yield Role(f"{launch.out}_send", Network(launch.puts), (packet_rails.put(planned, launch),))
+        yield Role(launch.out, engine, packet_rails.handed_on(planned, launch))
+        return
+    yield Role(launch.out, engine, packet_collective(planned, launch))
 
 
 def _alone(name: str, engine: Host | CopyEngine, steps: tuple[Step, ...], title: str) -> Launch:

@@ -168,6 +168,8 @@ class PacketCollective(CollectiveCall):
     One that is `beside` the call before it has programs of its own in the launch of that one.
     An all_gather can be carried out `within` the kernel behind it, by all of its programs before their tiles, none of which goes
     on before all have done their blocks.
+    Where loads and stores reach the `per_node` ranks of a node alone, an all_gather has `puts` more programs. These store
+    packets of `put_block` for itself and put them to the rank of the same place on each other node, which hands them on.
     There are two sets of packets, for calls in turn. A program comes to the second call after this one only when every peer has
     begun the next one, and so has read this set, and emptied it where packets say by that that they have not arrived.
     """
@@ -180,11 +182,14 @@ class PacketCollective(CollectiveCall):
     shots: int = 1
     within: bool = False
     beside: bool = False
+    per_node: int = 0  # 0: they reach all ranks
+    puts: int = 0
+    put_block: int = 0  # packets
 
     @property
     def sms(self) -> int:
         """SMs that its programs take."""
-        return -(-self.programs // self.per_sm)
+        return -(-self.programs // self.per_sm) + self.puts
 
     @property
     def places(self) -> int:

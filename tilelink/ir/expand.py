@@ -117,7 +117,8 @@ class _Expansion:
         chosen = self.collectives.get(out, _BY_CHUNKS)
         match operation:
             case AllGather(dim):
-                target = f"{out}_whole" if self._needs_copy(out, dim) else out
+                at_once = chosen.by_call and dim == 0  # into a plain tensor
+                target = f"{out}_whole" if self._needs_copy(out, dim, at_once=at_once) else out
                 library = not chosen.by_chunks
                 self._relation(node, target, Kind.GATHER, source, dim, self.values[source].shape, library=library)
                 if target != out:
@@ -290,13 +291,15 @@ class _Expansion:
             self._op(node, Copy(), f"{source}_settled", (source,))
         return f"{source}_settled"
 
-    def _needs_copy(self, out: str, dim: int) -> bool:
+    def _needs_copy(self, out: str, dim: int, *, at_once: bool = False) -> bool:
         """Parts must be put together where a plain tensor is needed: an output, a pointer for a user's body, a matrix for the
         library, or an operand of a merge, which waits for no parts."""
-        if out in self.spec.outputs:
+        if out in self.spec.outputs and not at_once:
             return True
         readers = [n for n in self.spec.nodes if out in n.inputs]
-        if any(isinstance(n.operation, AllGather | ReduceScatter | AllReduce | Merged) for n in readers):
+        if not at_once and any(
+            isinstance(n.operation, AllGather | ReduceScatter | AllReduce | Merged) for n in readers
+        ):
             return True
         if dim == 1 and any(n.output.name in self.library or isinstance(n.operation, _ROUTED) for n in readers):
             return True

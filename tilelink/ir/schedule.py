@@ -62,8 +62,9 @@ class Schedule:
     @property
     def ranks_per_node(self) -> int:
         """Ranks that reach each other by loads and stores."""
-        across = (one.order.ranks for one in self.exchanges if one.mover.crosses_nodes)
-        return next((order.ranks_per_node for order in across), self.num_ranks)
+        across = [one.order.ranks.ranks_per_node for one in self.exchanges if one.mover.crosses_nodes]
+        across += [one.per_node for one in self.launches if isinstance(one, PacketCollective) and one.per_node]
+        return next(iter(across), self.num_ranks)
 
     @property
     def program(self) -> Schedule:

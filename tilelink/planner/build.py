@@ -230,7 +230,7 @@ class Builder:
             return
         if relation.library:
             dtype = self.graph.values[relation.name].dtype
-            self.out.append(collective(relation, source, dtype, self._free_sms()))
+            self.out.append(collective(relation, source, dtype, self._free_sms(), self.problem.topology))
             if relation.summed:
                 self._after_source(relation.name)
             return

@@ -12,14 +12,19 @@ from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import Begin, Exchange, Kernel, Kind, Launch, MoveRows
 from tilelink.ir.routed import Placed, Routed
 from tilelink.planner.layout import Illegal, Problem
+from tilelink.planner.links import PUT_BLOCK
 from tilelink.planner.rules import NOTHING_ELSE, why_not_in_order
+from topologies.topology import Topology
 
 _BLOCK = 512  # packets that a program of a collective moves at a time, one a thread (of 128 to 1,024 best on 2 x H200)
 _MOST_PER_SM = 4  # programs of 16 warps: 2,048 threads of 32 registers fill an SM of each GPU whose links carry atomics
+_MOST_PUTS = 8  # programs: a NIC takes no more requests by being asked by more of them
 FUNCTIONS = {Kind.GATHER: "all_gather", Kind.SCATTER: "reduce_scatter", Kind.REDUCE: "all_reduce"}
 
 
-def collective(relation: Relation, source: str, dtype: str, free_sms: int) -> LibraryCollective | PacketCollective:
+def collective(
+    relation: Relation, source: str, dtype: str, free_sms: int, topology: Topology
+) -> LibraryCollective | PacketCollective:
     """The launch that makes `relation` of the buffer `source`; one that moves packets takes as many of the free SMs as it has
     blocks to move, and shares them among several programs if there are more. Raises Illegal."""
     if relation.kind is Kind.GATHER and relation.summed:
@@ -29,6 +34,13 @@ def collective(relation: Relation, source: str, dtype: str, free_sms: int) -> Li
         return LibraryCollective(function, relation.name, source)
     packets = packets_sent(relation, dtype)
     blocks = -(-packets // _BLOCK)
+    if topology.num_nodes > 1:
+        puts = min(_MOST_PUTS, -(-packets // PUT_BLOCK))
+        programs = max(1, min(free_sms - puts, blocks))
+        across = topology.ranks_per_node, puts, PUT_BLOCK
+        return PacketCollective(
+            function, relation.name, source, packets, programs, _BLOCK, 1, relation.protocol, 1, False, False, *across
+        )
     per_sm = min(_MOST_PER_SM, -(-blocks // max(1, free_sms)))
     programs = max(1, min(free_sms * per_sm, blocks))  # what does not fit at all is refuted
     by = relation.protocol, relation.shots

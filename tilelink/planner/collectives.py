@@ -110,11 +110,12 @@ RULES: tuple[Rule, ...] = (
         lambda x: x.topology.num_nodes > 1 and not x.how.by_library and not _over_nodes(x.operation, x.how),
         lambda x: (
             f"peers on other nodes of {x.topology.name} have no address here: chunks of an all_gather go to them, of a "
-            "reduce_scatter, and of an all_reduce in two shots whose sums are copied; all else is mover=Library()"
+            "reduce_scatter, and of an all_reduce in two shots whose sums are copied; packets that number the call "
+            "(protocol=ll) of an all_gather; all else is mover=Library()"
         ),
     ),
     (
-        lambda x: not peer_atomics(x.topology) and bool(x.how.why_not_without_atomics),
+        lambda x: not peer_atomics(x.topology, inside=True) and bool(x.how.why_not_without_atomics),
         lambda x: f"{x.how.why_not_without_atomics}; the links of {x.topology.name} carry none",
     ),
     (
@@ -151,7 +152,9 @@ RULES: tuple[Rule, ...] = (
 
 
 def _over_nodes(operation: type, how: Collective) -> bool:
-    """Whether chunks of it go along rails."""
+    """Whether chunks of it go along rails, or packets that nobody has to empty."""
+    if operation is AllGather and how == Collective(OwnKernel(), Protocol.LL):
+        return True
     return operation in (AllGather, ReduceScatter, AllReduce) and how == Collective(
         shots=2 if operation is AllReduce else 1
     )

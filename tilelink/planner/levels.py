@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tilelink.ir.calls import PacketCollective
+from tilelink.ir.enums import PACKET_BYTES
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
 from topologies.topology import Fabric, Topology
@@ -22,12 +24,14 @@ class Busy(NamedTuple):
 
 
 def busy_levels(schedule: Schedule, topology: Topology) -> tuple[Busy, ...]:
-    """Of a schedule whose exchanges cross nodes, all levels from inside out; of another one nothing."""
+    """Of a schedule that crosses nodes, all levels from inside out; of another one nothing."""
     crossing = [one for one in schedule.exchanges if one.mover.crosses_nodes]
-    if not crossing:
+    sizes = [one.rows * one.cols * DTYPE_BYTES[schedule.buffer(one.source or one.target).dtype] for one in crossing]
+    launches = (one for one in schedule.launches if isinstance(one, PacketCollective) and one.per_node)
+    sizes += [one.packets * PACKET_BYTES for one in launches]
+    if not sizes:
         return ()
     nodes, local = topology.num_nodes, topology.ranks_per_node
-    sizes = (one.rows * one.cols * DTYPE_BYTES[schedule.buffer(one.source or one.target).dtype] for one in crossing)
     part, found = sum(sizes), list[Busy]()
     for level in topology.levels:
         times = nodes - 1 if level.fabric is Fabric.NETWORK else (local - 1) * nodes

@@ -26,6 +26,9 @@ _PULL_START_US = 14.0  # waiting for the owner's signal before each chunk; fitte
 # collectives by packets, fitted to 128 KB to 4 MB of LL packets a peer on 2 x H200: of what a link carries;
 # and of a launch, what a kernel behind a matmul costs
 PACKET_SHARE, _PACKET_LAUNCH_SHARE = 0.76, 0.7
+PUT_BLOCK = (
+    4096  # packets that a program puts to each node at a time: 32 KB, more than half of a NIC's rate. Not measured
+)
 _PACKETS_US, _PACKETS_GB_PER_S = 1.6, 3.6  # until packets of a tile are there; of them that a program sends (2 x H200)
 _INDEX_US, _COUNT_US, _ID_US = 2.6, 2.2, 9e-5  # tables by one launch, a launch that counts, and each id (one H100)
 _SHOT_US = 1.0  # beginning another shot of packets; 0.6 to 1.9 where one H200 stands for two or four ranks
@@ -34,6 +37,9 @@ LIST_US = 1.8  # tables of rows that are sent: a kernel of 1.1 to 1.6, and the g
 # NCCL in a CUDA graph, behind a matmul, fitted to 0.07 to 400 MB on 2 and 4 x H200: a start, a part that grows with the
 # bytes until its protocols for large messages take over, and a rate that grows with the number of ranks
 _LIBRARY_START_US, _LIBRARY_GROWS_US, _LIBRARY_GROWS_BYTES = 7.0, 9.0, 0.4e6
+# a ring goes through each node, and through all of its ranks: NCCL's own model of its latency has these for a hop (LL packets;
+# tuning.cc of NCCL 2.30). What is fitted has the hops of one node in it
+_NETWORK_HOP_US, _LINK_HOP_US = 2.7, 0.6
 _LIBRARY_ROUND_US = 0.75  # an all_reduce goes round twice: so much more for each rank
 # what a collective beside a matmul takes longer than alone, above a size; fitted to 2 and 4 x H200
 _LIBRARY_LARGE_US, _LIBRARY_SMALL, _LIBRARY_LARGE_BYTES = 18.0, 2 << 20, 12 << 20  # the last one over the ranks
@@ -111,6 +117,8 @@ def packets_us(topology: Topology, packets: int, shots: int, *, within: bool = F
     """A collective that sends and receives so many packets to and from each peer in each of so many shots, with its launch, or
     with what its programs wait for each other `within` a kernel; `beside` others, what their launch takes longer. A packet takes
     as long whatever of it is data."""
+    if topology.num_nodes > 1:
+        return _packet_rails_us(topology, packets, beside=beside)
     ranks = topology.num_ranks
     link = topology.slowest_link_gb_per_s * num_links(topology)
     there = max(level.signal_us for level in topology.levels)
@@ -118,6 +126,21 @@ def packets_us(topology: Topology, packets: int, shots: int, *, within: bool = F
     start += _SHOT_US * (shots - 1)
     passed = shots * (ranks - 1) * PACKET_BYTES * packets / (PACKET_SHARE * link) / 1e3
     return passed if beside else start + shots * there + passed
+
+
+def _packet_rails_us(topology: Topology, packets: int, *, beside: bool) -> float:
+    """The same of an all_gather over nodes, by rails: what passes the network, or is handed on inside of a node, whichever takes
+    longer; and the first put of all."""
+    nodes, local = topology.num_nodes, topology.ranks_per_node
+    put, passed = 0.0, list[float]()
+    for level in topology.levels:
+        network = level.fabric is Fabric.NETWORK
+        rate = level.gb_per_s * (1 if network else PACKET_SHARE * num_links(topology))
+        times = nodes - 1 if network else (local - 1) * nodes
+        passed.append(times * PACKET_BYTES * packets / rate / 1e3)
+        put += PACKET_BYTES * min(packets, PUT_BLOCK) / rate / 1e3 if network else 0.0
+    start = _PACKET_LAUNCH_SHARE * topology.gpu.kernel_launch_us
+    return (0.0 if beside else start + sum(level.signal_us for level in topology.levels) + put) + max(passed)
 
 
 def tile_packets_us(
@@ -174,4 +197,7 @@ def library_us(topology: Topology, function: str, out_bytes: int) -> float:
     above = max(0.0, out_bytes - _LIBRARY_SMALL)
     large = _LIBRARY_LARGE_US * (1.0 - math.exp(-above * ranks / _LIBRARY_LARGE_BYTES))
     start = _LIBRARY_START_US + (_LIBRARY_ROUND_US * (ranks - 2) if function == "all_reduce" else 0.0)
+    if topology.num_nodes > 1:
+        hops = topology.num_nodes * _NETWORK_HOP_US + (ranks - topology.ranks_per_node) * _LINK_HOP_US
+        start += hops * (2 if function == "all_reduce" else 1)
     return start + grown + large + moved / rate / 1e3

@@ -9,6 +9,7 @@ from tilelink.emulator.extra import CALLS
 def install() -> None:
     """Emulated ranks know these functions from now on."""
     CALLS.update(
+        nvshmemx_putmem_nbi_block=openshmem.putmem_nbi_block,
         nvshmemx_putmem_signal_nbi_block=openshmem.putmem_signal_nbi_block,
         nvshmemx_signal_op=_signal_op,
         nvshmem_quiet=openshmem.quiet,

@@ -18,7 +18,6 @@ from tilelink.proof.happens_before.regions import Grid, cells_of, grid_of, locat
 from tilelink.proof.happens_before.rows import EVERYTHING, Expanded, Kind, Rows
 from tilelink.proof.happens_before.turns import STILL
 from tilelink.schedule.index import Ints
-from tilelink.schedule.steps import Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +161,12 @@ class Events:
             lanes = np.arange(len(rows))
             keys = first + number_of[done : done + len(rows)]
             self._put(rows, number, rows.kind, keys, turn, lanes)
-            lamport = protocol is Protocol.LAMPORT and rows.kind is Kind.READ and not isinstance(rows.step, Call)
+            lamport = protocol is Protocol.LAMPORT and rows.kind is Kind.READ and not rows.bytes_alone
             if lamport:
                 self._put(rows, number, Kind.EMPTY, keys, turn, lanes, 1)
             self.size += int(sizes_of(boxes.grid, start, stop).sum()) * (2 if lamport else 1)
             done += len(rows)
-            if protocol is Protocol.SIMPLE or isinstance(rows.step, Call):  # libraries know nothing of packets
+            if protocol is Protocol.SIMPLE or rows.bytes_alone:
                 continue
             lane, cell = cells_of(boxes.grid, start, stop)
             kind, later = (Kind.WAIT, -1) if rows.kind is Kind.READ else (Kind.SET, 1)

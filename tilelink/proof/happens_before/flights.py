@@ -22,6 +22,7 @@ import numpy as np
 
 from tilelink.proof.happens_before.lanes import Lanes
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
+from tilelink.proof.happens_before.rows import CARRIED
 from tilelink.schedule.index import Index, Number, call, rank, replaced
 from tilelink.schedule.instance import with_indices
 from tilelink.schedule.memory import Signal
@@ -276,10 +277,10 @@ class _Puts:
             return wait, read, step
         assert isinstance(step, Move), "it is one"
         landed: tuple[Step, ...] = (
-            Store("carried", step.target[0]),
+            Store(CARRIED, step.target[0]),
             *([step.notify] if step.notify is not None else []),
         )
-        return wait, Load("carried", step.source[0]), read, *landed
+        return wait, Load(CARRIED, step.source[0]), read, *landed
 
     def _alone(self, site: int, loops: tuple[For, ...]) -> Phase:
         """Each of the puts of a site by a program of its own."""

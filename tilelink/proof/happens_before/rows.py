@@ -13,7 +13,7 @@ from tilelink.proof.happens_before.turns import Turns
 from tilelink.schedule.index import Ints
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import Step, Wait
+from tilelink.schedule.steps import Call, Load, Step, Wait
 
 
 class Kind(IntEnum):
@@ -31,6 +31,9 @@ class Kind(IntEnum):
 ORDERS = 6  # places in the order of a program for each step: a wait for data, read, empty, write, set data, notify
 WAITS, READS, EMPTIES, WRITES, SETS, NOTIFIES = range(ORDERS)
 EVERYTHING = frozenset({"*"})  # covered by a wait for all of a CTA
+
+
+CARRIED = "carried"  # what a network card loads and stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,11 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    @property
+    def bytes_alone(self) -> bool:
+        """Whether who does it knows nothing of packets: a library, or a network card that reads what it puts."""
+        return isinstance(self.step, Call) or (isinstance(self.step, Load) and self.step.result == CARRIED)
 
     def at(self, lanes: Chosen) -> Rows:
         def column(one: Ints) -> Ints:
