@@ -51,7 +51,7 @@ _WEIGHTS = {
 }
 ROWS = [(name, {"M": rows} | sizes) for rows in (2048, 8192) for name, sizes in _WEIGHTS.items()]
 FEW = [
-    ("all_gather", {"M": rows, "N": 4096}) for rows in (16, 64, 256, 1024)
+    ("all_gather", {"M": rows, "N": 4096}) for rows in (16, 64, 256, 512)
 ]  # bytes: what counts is how soon they are there
 # by stores a program is slower than a network card, which one program keeps busy
 FORMS = {"one_program": {"mover": "Rails(1)"}, "programs": {"mover": "Rails(16)", "chunks": "8"}}
