@@ -330,8 +330,8 @@ def _combined(tiles: Tiles, step: CombineBody) -> tuple[Step, ...]:
     if remote:
         first, many = (replaced(number, {"rank": PEER}) for number in (first, many))
     rows: tuple[Step, ...] = (
-        *loaded("part", step.rows),
-        Compute((step.result,), "combined", (step.result, "part", "weight", "expert", many, first)),
+        *loaded("one_row", step.rows),
+        Compute((step.result,), "combined", (step.result, "one_row", "weight", "expert", many, first)),
     )
     if remote:
         rows = (For("step", ranks, rows, every_peer(tiles), unrolled=ranks <= _MOST_AT_ONCE),)

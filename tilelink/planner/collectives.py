@@ -155,7 +155,7 @@ def _over_nodes(operation: type, how: Collective) -> bool:
     """Whether chunks of it go along rails, or packets that nobody has to empty."""
     if operation is AllGather and how == Collective(OwnKernel(), Protocol.LL):
         return True
-    return operation in (AllGather, ReduceScatter, AllReduce) and how == Collective(
+    return operation in (AllGather, ReduceScatter, ReduceTokens, AllReduce) and how == Collective(
         shots=2 if operation is AllReduce else 1
     )
 
