@@ -32,5 +32,5 @@ class Dialect:
     stream_wait: str  # method of a stream that holds it until a word is complete
     launch_options: str  # of kernels whose programs wait for each other
     gluon: bool  # warpgroups are spelled in Gluon; else a program computes its tiles one after the other
-    puts: bool  # moves with a signal to other nodes are puts of NVSHMEM; else stores at peers
+    puts: bool  # what goes to other nodes is put by NVSHMEM; else stored at peers
     tokens: bool  # a wait returns a token that the loads behind it take

@@ -57,7 +57,7 @@ except ImportError:  # copies then go through torch, and streams cannot wait for
     driver = None
 """
 
-_DISTRIBUTED = f"""{_standard()}import triton
+_DISTRIBUTED = f"""{_standard("os")}import triton
 import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
@@ -65,6 +65,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 """
 
 _NVIDIA = """from triton_dist.kernels.nvidia.common_ops import _memcpy_async_cuda, _set_signal_cuda, _wait_eq_cuda
+from triton_dist.language.extra import libshmem_device
 from triton_dist.language.extra.language_extra import __syncthreads, ld
 from triton_dist.utils import (
     finalize_distributed,
@@ -149,7 +150,7 @@ def dialect(target: str, arch: str) -> Dialect:
         word="torch.int64",
         helpers=(
             *("barrier", "counts", "distributed", *_PORTABLE_HELPERS),
-            "nvidia" if nvidia else "distributed_amd",
+            *(("nvidia", "distributed_puts") if nvidia else ("distributed_amd",)),
         ),
         imports=_DISTRIBUTED + (_NVIDIA if nvidia else _AMD),
         fabrics=(*_FABRICS, "distributed_nvidia" if nvidia else "distributed_amd", "distributed"),
@@ -160,6 +161,6 @@ def dialect(target: str, arch: str) -> Dialect:
         stream_wait="wait_equal",
         launch_options="**launch_cooperative_grid_options()",
         gluon=False,
-        puts=False,
+        puts=nvidia,
         tokens=True,
     )

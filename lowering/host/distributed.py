@@ -19,7 +19,7 @@ from lowering.host.gpu_fabric import GpuFabric, GpuStream
 
 
 class Symmetric:
-    """One buffer on every rank: `local` of this rank, `peers[r]` of rank r."""
+    """One buffer on every rank: `local` of this rank, `peers[r]` of rank r, None where only a network reaches it."""
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, rank: int, num_ranks: int) -> None:
         self.peers = symmetric_tensors(shape, dtype, rank, num_ranks)
@@ -68,7 +68,7 @@ class Stream(GpuStream):
 
 
 class TritonDistFabric(GpuFabric):
-    """The ranks of one node under the runtime of Triton-distributed; `group` comes from `initialize_distributed`."""
+    """The ranks under the runtime of Triton-distributed; `group` comes from `initialize_distributed`."""
 
     stream_type = Stream
 

@@ -3,14 +3,22 @@
 # mypy: ignore-errors
 from __future__ import annotations
 
+import os
+
 import torch
 from triton_dist.kernels.nvidia.common_ops import _memcpy_async_cuda, _set_signal_cuda, _wait_eq_cuda
 from triton_dist.utils import nvshmem_create_tensors
 
 
-def symmetric_tensors(shape: tuple[int, ...], dtype: torch.dtype, rank: int, num_ranks: int) -> list[torch.Tensor]:
-    """One tensor on each rank of the node, uninitialised."""
-    return nvshmem_create_tensors(shape, dtype, rank, num_ranks)
+def symmetric_tensors(
+    shape: tuple[int, ...], dtype: torch.dtype, rank: int, num_ranks: int
+) -> list[torch.Tensor | None]:
+    """One tensor on each rank, uninitialised; None of ranks that only a network reaches."""
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))
+    first = rank // local * local
+    found: list[torch.Tensor | None] = [None] * num_ranks
+    found[first : first + local] = nvshmem_create_tensors(shape, dtype, rank, local)
+    return found
 
 
 def copy_on_stream(dst: torch.Tensor, src: torch.Tensor, stream: torch.cuda.Stream) -> None:

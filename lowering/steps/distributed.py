@@ -21,6 +21,7 @@ from lowering.steps.dtypes import stored
 from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope, Spelling
 from lowering.steps.programs import Programs
+from lowering.steps.puts import Puts
 from lowering.steps.regions import Regions, Side
 from tilelink.schedule.index import Number, rank
 from tilelink.schedule.memory import Buffer, Region
@@ -197,3 +198,11 @@ class DistributedPrograms(Programs):
 
     def _descriptor(self, buffer: str, sides: tuple[Side, ...], ends: tuple[int | None, ...]) -> str:
         return self.regions.handle(buffer, super()._descriptor(buffer, sides, ends))
+
+
+class DistributedPuts(Puts, DistributedPrograms):
+    """What goes to other nodes is put by NVSHMEM."""
+
+    def stored_to(self, region: Region) -> Chain:
+        with self.regions.stores():
+            return self.first_of(region)

@@ -11,7 +11,7 @@ from lowering.source import Source
 from lowering.steps.closing import by_host, last_phases
 from lowering.steps.constants import Group
 from lowering.steps.descriptors import Described
-from lowering.steps.distributed import DistributedPrograms
+from lowering.steps.distributed import DistributedPrograms, DistributedPuts
 from lowering.steps.frame import Frame
 from lowering.steps.gluon import Turns, check_alone, in_gluon
 from lowering.steps.gluon_folds import Folds
@@ -56,7 +56,7 @@ def programs_of(frame: Frame, out: Source, role: Role, inside: tuple[Role, ...] 
 def _plain(frame: Frame, out: Source, scope: Scope) -> Programs:
     """A printer of programs without groups of warps of their own."""
     if frame.dialect.reach is Reach.SYMMETRIC:
-        return DistributedPrograms(frame, out, scope)
+        return (DistributedPuts if frame.dialect.puts else DistributedPrograms)(frame, out, scope)
     if frame.dialect.puts:
         return NvshmemPrograms(frame, out, scope)
     return Programs(frame, out, scope)

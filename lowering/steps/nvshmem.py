@@ -1,58 +1,10 @@
-"""Steps of programs that put over a network by NVSHMEM: a move with its signal is one call, and so is a word by itself."""
+"""Steps of programs that put by NVSHMEM, which also sets words of ranks of the own node."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from lowering.source import Chain
-from lowering.steps.errors import EngineCannot
-from lowering.steps.flat import is_flat, run
-from lowering.steps.programs import Programs
-from tilelink.schedule.index import rank
-from tilelink.schedule.printing import in_a_line
-from tilelink.schedule.roles import Network
-from tilelink.schedule.steps import Move, Notify, Order, Sync
+from lowering.steps.puts import Puts
 
 
-class NvshmemPrograms(Programs):
-    def move(self, step: Move) -> None:
-        """NVSHMEM takes addresses of this rank, and the number of the other one."""
-        (source, *_), (target, *_), told = step.source, step.target, step.notify
-        if not self._on_network() or target.at == rank:
-            super().move(step)
-            return
-        unknown = told is not None and (told.to is None or told.at != target.at)
-        if unknown or not is_flat(self.scope, step, packets=True):
-            legal = "one run of elements, or of packets, and a word that is set where it lands"
-            raise EngineCannot(
-                engine="a put", role=self.scope.role, what="put several regions", step=in_a_line(step), legal=legal
-            )
-        found = run(self.scope, source)
-        assert found is not None, "it is one run"
-        rows, columns = found
-        here = replace(target, at=rank)
-        ends = [Chain((self.regions.base(one), *self.spell.flat(one.start, one.buffer, 0))) for one in (here, source)]
-        size = self.spell(rows * columns)
-        if told is None:  # packets tell by themselves
-            self.out.call("put_alone(", [*ends, size, self.spell(target.at)])
-            return
-        word = self.word(self.own(told.signal), told.signal, told.index)
-        assert told.to is not None, "it is set"
-        self.out.call("put(", [*ends, size, word, self.spell(told.to), self.spell(told.at)])
-
-    def _on_network(self) -> bool:
-        roles = (role for launch in self.schedule.launches for role in launch.roles)
-        return any(role.name == self.scope.role and isinstance(role.engine, Network) for role in roles)
-
-    def raised(self, step: Notify) -> None:
-        if step.at == rank or step.to is None:  # of this node, by an atomic
-            super().raised(step)
-            return
-        word = self.word(self.own(step.signal), step.signal, step.index)
-        self.out.call("put_word(", [word, self.spell(step.to), self.spell(step.at)])
-
-    def sync(self, step: Sync) -> None:
-        if step.order is Order.QUIET:
-            self.out.line("quiet()")
-            return
-        super().sync(step)
+class NvshmemPrograms(Puts):
+    def puts_words(self) -> bool:
+        return True

@@ -9,7 +9,7 @@ from lowering.source import Source
 from lowering.steps.errors import NothingToPut
 from lowering.steps.file import Around, lower
 from lowering.steps.renaming import with_own_names
-from lowering.targets import dialect
+from lowering.targets import NVSHMEM, dialect
 from tilelink.elaborate.rails import crosses
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.matrices import names_of_matrices
@@ -20,7 +20,7 @@ def lower_planned(planned: Schedule, target: str = "triton") -> str:
     """Source text of `planned` in the language of `target`, printed from its steps. Raises UnknownTarget, and errors of
     `lowering.steps.errors`."""
     spelling, head = dialect(target, planned.machine.arch), Source()
-    if spelling.puts and not crosses(planned):
+    if target == NVSHMEM and not crosses(planned):
         raise NothingToPut(schedule=planned.name, target=target)
     print_header(head, planned, spelling, kernels=True)
     spec = planned.spec

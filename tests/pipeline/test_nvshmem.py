@@ -24,6 +24,7 @@ from tilelink.runtime.run import run_emulated
 
 NAMES = ("ag_gemm", "gemm_rs", "gemm_ar", "mlp", "gathered", "scattered")
 BARRIER = '    program_barrier()\n    tl.inline_asm_elementwise("fence.acq_rel.sys'
+TARGETS = (NVSHMEM, "triton-distributed")
 _PUT = "nvshmemx_putmem_signal_nbi_block"
 
 
@@ -72,9 +73,10 @@ def test_words_have_64_bits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.quick(1)
-def test_names_are_defined_and_used(name: str, tmp_path: Path) -> None:
-    (tmp_path / "emitted.py").write_text(lowering.emit(planned(name), NVSHMEM))
+def test_names_are_defined_and_used(name: str, target: str, tmp_path: Path) -> None:
+    (tmp_path / "emitted.py").write_text(lowering.emit(planned(name), target))
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F", str(tmp_path)]
     linted = subprocess.run(command, capture_output=True, text=True)
     assert linted.returncode == 0, linted.stdout
@@ -87,10 +89,23 @@ def test_a_schedule_of_one_node_puts_nothing() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("nodes", "ranks"), [(2, 4), (3, 6), (2, 2)], ids=str)
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.quick(2)
-def test_emulated_puts_give_what_the_definition_gives(name: str, nodes: int, ranks: int) -> None:
+def test_emulated_puts_give_what_the_definition_gives(name: str, nodes: int, ranks: int, target: str) -> None:
     schedule = planned(name, nodes, ranks)
-    assert run_emulated(schedule, lowering.emit(schedule, NVSHMEM), calls=3, seed=ranks).equal
+    assert run_emulated(schedule, lowering.emit(schedule, target), calls=3, seed=ranks).equal
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_triton_distributed_puts_the_same(name: str) -> None:
+    ours, theirs = (lowering.emit(planned(name), target) for target in TARGETS)
+    calls = [re.findall(r"^ +(put|put_word|quiet)\(", source, re.MULTILINE) for source in (ours, theirs)]
+    assert calls[0] == calls[1] and "put" in calls[0]
+    assert "libshmem_device.putmem_signal_nbi_block(" in theirs
+
+
+def test_of_one_node_triton_distributed_puts_nothing() -> None:
+    assert "libshmem_device" not in lowering.emit(planned("ag_gemm", None), "triton-distributed")
 
 
 # one line of the file that a mistake leaves out, or has in another way
@@ -116,9 +131,10 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", ["ag_gemm", "gemm_rs"])
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.slow
-def test_no_delay_of_a_put_shows(name: str) -> None:
-    found = verdict(lowering.emit(in_the_small(name), NVSHMEM), name)
+def test_no_delay_of_a_put_shows(name: str, target: str) -> None:
+    found = verdict(lowering.emit(in_the_small(name), target), name)
     assert found.kind is VerdictKind.NOT_REFUTED, found.lines()
 
 

@@ -194,6 +194,15 @@ def test_mistakes_are_refuted(bug: str) -> None:
     assert refutation is not None and refutation.wrong in kinds, str(refutation)
 
 
+def test_programs_that_put_take_sms() -> None:
+    schedule = planned((2, 2), 4, 32)
+    steps = with_roles(
+        instantiated(elaborated(schedule)),
+        lambda _, role: replace(role, engine=Network(100)) if isinstance(role.engine, Network) else role,
+    )
+    assert any("do not fit on" in one.fact for one in verify(schedule, steps).findings)
+
+
 # ---- what is emitted ---------------------------------------------------------------------------------------------------
 
 

@@ -35,7 +35,7 @@ def collective(
     packets = packets_sent(relation, dtype)
     blocks = -(-packets // _BLOCK)
     if topology.num_nodes > 1:
-        puts = min(_MOST_PUTS, -(-packets // PUT_BLOCK))
+        puts = max(1, min(_MOST_PUTS, -(-packets // PUT_BLOCK), free_sms - 1))
         programs = max(1, min(free_sms - puts, blocks))
         across = topology.ranks_per_node, puts, PUT_BLOCK
         return PacketCollective(
@@ -103,7 +103,8 @@ def _in_one_launch(run: list[PacketCollective], graph: TileGraph, sms: int) -> l
     if any(held(one, block) < block for one in run) and block > WARP:
         return []
     programs = [-(-one.packets // block) for one in run]
-    fits = (per_sm for per_sm in range(1, _MOST_PER_SM + 1) if sum(-(-one // per_sm) for one in programs) <= sms)
+    puts = sum(one.puts for one in run)
+    fits = (per_sm for per_sm in range(1, _MOST_PER_SM + 1) if puts + sum(-(-one // per_sm) for one in programs) <= sms)
     per_sm = next(fits, 0)
     if not per_sm:
         return []

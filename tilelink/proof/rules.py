@@ -24,6 +24,7 @@ from tilelink.schedule.roles import (
     Cooperative,
     CopyEngine,
     Launch,
+    Network,
     Phase,
     PingPong,
     Prefetch,
@@ -61,9 +62,11 @@ def _residency(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
     spinning = sum(_held_up(schedule, machine, role) for launch in schedule.launches for role in launch.roles)
     by_data = frozenset(one.name for one in schedule.buffers if one.protocol is not Protocol.SIMPLE)
     for number, launch in enumerate(schedule.launches):
-        engines = [role.engine for role in launch.roles if isinstance(role.engine, Sms)]
-        taken = sum(role.programs for role in launch.roles if isinstance(role.engine, Sms) and not role.inside)
-        sms = -(-taken // max([engine.per_sm for engine in engines], default=1))
+        engines = [role.engine for role in launch.roles if isinstance(role.engine, Sms | Network)]
+        shared = sum(role.programs for role in launch.roles if isinstance(role.engine, Sms) and not role.inside)
+        puts = sum(role.programs for role in launch.roles if isinstance(role.engine, Network))
+        taken = shared + puts
+        sms = puts - (-shared // max([one.per_sm for one in engines if isinstance(one, Sms)], default=1))
         waits = any(synchronises(phase.body, by_data) for role in launch.roles for phase in role.phases)
         if engines and (waits or spinning) and sms + spinning > machine.num_sms:
             beside = f" and {spinning} that hold up streams" if spinning else ""

@@ -1,0 +1,60 @@
+"""Mixtures of experts over several nodes: tokens go along rails once to each node, and what a node has added comes back so."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import lowering
+import topologies
+from tests.pipeline.workloads import load
+from tilelink.elaborate.rails import crosses
+from tilelink.ir.schedule import Schedule
+from tilelink.proof.verify import verify
+from tilelink.runtime.run import run_emulated
+from topologies.topology import Topology
+
+LAYER, GATHERED, SCATTERED = (
+    load(one) for one in ("09_ep_layer.py:ep_layer", "07_ag_moe.py:ag_moe", "08_moe_rs.py:moe_rs")
+)
+MESHES = [(2, 2), (3, 2), (2, 4), (4, 2)]
+TARGETS = ("triton", "triton-nvshmem", "triton-distributed")
+RAILS = {"rows_value.mover": "Rails(1)", "out_summand_parts.mover": "Rails(2)"}
+
+
+def machine(nodes: int, local: int) -> Topology:
+    return topologies.load("laptop-switch", nodes * local, nodes)
+
+
+def drawn(rng: random.Random, ranks: int) -> dict[str, int]:
+    sizes = {"T": ranks * rng.randint(1, 9), "H": ranks * 8 * rng.randint(1, 2), "F": ranks * 8}
+    return sizes | {"E": rng.choice((ranks, 2 * ranks, ranks + 1)), "K": rng.randint(1, 4)}
+
+
+def right(schedule: Schedule, seed: int) -> bool:
+    proof = verify(schedule)
+    assert proof.proved, proof.lines()
+    targets = TARGETS if crosses(schedule) else TARGETS[:1]  # of what the library carries nothing is put
+    return all(run_emulated(schedule, lowering.emit(schedule, one), calls=3, seed=seed).equal for one in targets)
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.quick(4)
+def test_a_layer_of_experts(mesh: tuple[int, int], seed: int) -> None:
+    rng = random.Random(repr((mesh, seed)))
+    pins = RAILS if seed else {"out_summand_parts.mover": "Rails(1)", "rows_value.mover": "Library()"}
+    schedule = LAYER.plan_for(machine(*mesh), drawn(rng, mesh[0] * mesh[1]), "bf16", pins)
+    assert any(one.mover.crosses_nodes for one in schedule.exchanges)
+    assert right(schedule, seed)
+
+
+@pytest.mark.parametrize("mesh", MESHES[:3], ids=str)
+@pytest.mark.quick(1)
+def test_halves_of_a_layer(mesh: tuple[int, int]) -> None:
+    rng, ranks = random.Random(repr(mesh)), mesh[0] * mesh[1]
+    for spec in (GATHERED, SCATTERED):
+        names = {str(dim) for value in spec.spec.inputs for dim in value.shape}
+        sizes = {name: size for name, size in drawn(rng, ranks).items() if name in names}
+        assert right(spec.plan_for(machine(*mesh), sizes, "bf16", {}), ranks)
