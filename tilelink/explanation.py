@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tilelink.planner.choices import Pins, texts
 from tilelink.planner.explain import Explanation
 from tilelink.planner.families import Rejected
-from tilelink.planner.flips import Flip, Walked
+from tilelink.planner.flips import NETWORK_RATES, Flip, Walked
 from tilelink.planner.terms import Term
 
 _SHOWN = 0.05  # us: JSON has shorter terms, too
@@ -99,7 +99,7 @@ def _flips(walked: tuple[Walked, ...]) -> Iterator[str]:
     flipped = [one.flip for one in walked if one.flip is not None]
     yield "\nanother family wins:" if flipped else "\nno size or rate that was tried makes another family win:"
     for flip in flipped:
-        yield f"    with {_at(flip.axis, flip.value)}, not yet with {_number(flip.axis, flip.before)}:"
+        yield f"    with {_at(flip.axis, flip.value)}, not yet with {_number(flip.axis, flip.before)}{_likely(flip)}:"
         yield f"{'':8}{_pins(flip.differs)}, {flip.us:.1f} us"
     others = [one for one in walked if one.flip is None]
     if flipped and others:
@@ -109,6 +109,15 @@ def _flips(walked: tuple[Walked, ...]) -> Iterator[str]:
             yield f"    with {'larger' if one.larger else 'smaller'} {one.axis}: not tried"
         else:
             yield f"    with {'larger' if one.larger else 'smaller'} {one.axis}, to {_number(one.axis, one.last)}; {one.why}"
+
+
+def _likely(flip: Flip) -> str:
+    """Of what a network passes, less is known than of anything else."""
+    rate = NETWORK_RATES.get(flip.axis)
+    if rate is None:
+        return ""
+    least, most = rate.likely
+    return f", and x {least:.2f} to {most:.2f} is likely" if least <= flip.value <= most else ", which is not likely"
 
 
 def _at(axis: str, value: float) -> str:

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 import pytest
 
 import topologies
+from tests.pipeline.workloads import load
 from tests.planner import grid
 from tilelink.errors import UnknownPin
+from tilelink.explanation import explanation_text
 from tilelink.ir.spec import BoundSpec, bind
 from tilelink.planner.choices import Pin, Pins, texts
 from tilelink.planner.decisions import pins_of
 from tilelink.planner.explain import Explanation, explain
 from tilelink.planner.families import kind
-from tilelink.planner.flips import RATES
+from tilelink.planner.flips import NETWORK_RATES, RATES
 from tilelink.planner.plan import plan
 from topologies.topology import Topology
 
@@ -91,3 +93,22 @@ def test_a_flip_is_one(pins: dict[str, str]) -> None:
 def test_pins_are_checked() -> None:
     with pytest.raises(UnknownPin):
         explained({"moover": "Fused()"}, 0)
+
+
+def test_rates_of_a_network_are_walked_as_far_as_they_are_likely() -> None:
+    gather = load("11_reduce_scatter.py:all_gather")
+    topology = topologies.load("h800-2-nodes")
+    sizes = {"M": 64, "N": 4096}
+
+    def of_ranks(some: Mapping[str, int]) -> BoundSpec:
+        return bind(gather.spec, some, topology.num_ranks, "bf16")
+
+    found = explain(of_ranks, sizes, topology, {}, 3, times(60))
+    walked = {(one.axis, one.larger): one for one in found.walked}
+    slower = walked["network latency", True].flip
+    assert slower is not None and 1.0 < slower.value <= 1.5 and "Library" in str(slower.fields)
+    assert walked["network bandwidth", False].axis and all(one.why != "not tried" for one in found.walked)
+    text = explanation_text(found)
+    assert "network latency x" in text and "is likely" in text
+    single = explained({}, 0)
+    assert not {one.axis for one in single.walked} & set(NETWORK_RATES)

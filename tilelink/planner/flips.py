@@ -17,7 +17,7 @@ from tilelink.planner.choices import Pins
 from tilelink.planner.families import Family, family_of, key_of
 from tilelink.planner.plan import search
 from topologies.errors import UserError
-from topologies.topology import Ramp, Topology
+from topologies.topology import Fabric, Ramp, Topology
 
 _MOST_STEPS = 4  # doublings of an axis
 _NEAR = 1.06  # a flip is known to within so much
@@ -59,6 +59,7 @@ class _Axis:
     now: float
     planned: Callable[[float], Family | str]
     rounded: Callable[[float, float], float]
+    first: float = 0.0  # value to try, 0: twice as much, or half
 
 
 def flips(
@@ -90,6 +91,9 @@ def _axes(bind: Bind, sizes: Mapping[str, int], topology: Topology, pins: Pins) 
         return lambda factor: _winner(lambda: bind(sizes), scaled(topology, factor), pins)
 
     for larger in (False, True):
+        for name, rate in NETWORK_RATES.items() if topology.num_nodes > 1 else ():
+            scale = at_rate(rate.scaled)
+            yield _Axis(name, larger, 1.0, scale, lambda value, _: value, rate.likely[larger])
         for name, size in sizes.items():
             yield _Axis(name, larger, size, at_size(name), _even)
         for name, scaled in RATES.items():
@@ -102,6 +106,7 @@ def _walk(axis: _Axis, chosen: Family) -> Iterator[Walked]:
     yield Walked(axis.name, axis.larger, None, same, "not tried")
     for step in range(_MOST_STEPS):
         value = axis.rounded(same * 2 if axis.larger else same / 2, same)
+        value = axis.first if axis.first and not step else value
         if value == same or value <= 0:
             yield Walked(axis.name, axis.larger, None, same, "the smallest that is")
             return
@@ -159,6 +164,16 @@ def _with_links(topology: Topology, factor: float) -> Topology:
     return replace(topology, levels=levels, copy_engine=copy_engine, push_sms=push, pull_sms=pull)
 
 
+def _with_network(topology: Topology, rate: float, latency: float) -> Topology:
+    levels = (
+        replace(level, gb_per_s=level.gb_per_s * rate, signal_us=level.signal_us * latency)
+        if level.fabric is Fabric.NETWORK
+        else level
+        for level in topology.levels
+    )
+    return replace(topology, levels=tuple(levels))
+
+
 def _with_matmuls(topology: Topology, factor: float) -> Topology:
     peaks = tuple((dtype, rate * factor) for dtype, rate in topology.gpu.dense_tflops)
     return replace(topology, gpu=replace(topology.gpu, dense_tflops=peaks))
@@ -181,4 +196,20 @@ RATES: Mapping[str, Callable[[Topology, float], Topology]] = {
     "matmul rate": _with_matmuls,
     "memory bandwidth": _with_memory,
     "latency of signals, launches and copies": _with_latency,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """A rate, and between which factors of what the descriptor says it may well be."""
+
+    scaled: Callable[[Topology, float], Topology]
+    likely: tuple[float, float]
+
+
+# one NIC of 400 Gb/s passes 42 to 48 GB/s, and a put with its signal takes 6 to 12 us (half of the 16 to 24 us there and back
+# that GIN and NVSHMEM were measured at): beside 45 GB/s and 8 us
+NETWORK_RATES: Mapping[str, Likely] = {
+    "network bandwidth": Likely(lambda topology, factor: _with_network(topology, factor, 1.0), (0.93, 1.07)),
+    "network latency": Likely(lambda topology, factor: _with_network(topology, 1.0, factor), (0.75, 1.5)),
 }
