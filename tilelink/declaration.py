@@ -21,7 +21,7 @@ from tilelink.planner.plan import plan
 from tilelink.planner.plan_cache import planned
 from tilelink.runtime.hosts import target_on
 from tilelink.runtime.machine import PLANNED_FOR, named, of_group
-from tilelink.runtime.operator import build_operator, check_fabric, fabric_ranks, group_hosts
+from tilelink.runtime.operator import build_operator, check_fabric, check_links, fabric_ranks, group_hosts
 from tilelink.tuning import tuned_on
 from topologies.topology import Topology
 
@@ -128,12 +128,13 @@ class Overlap:
         `tune=N` measures the N best alternatives and the library's schedule here, too, and takes the fastest; what it finds is
         kept for the next time (`tilelink.tuning`).
         Raises what `plan` raises, FabricUnavailable, FabricTooSmall, UnknownGpu where no descriptor has these GPUs, UnevenHosts,
-        OtherHosts, StoresAcrossHosts, IllegalTune, TuneNeedsGpus and NothingTuned.
+        OtherHosts, StoresAcrossHosts, PeersDiffer, IllegalTune, TuneNeedsGpus and NothingTuned.
         """
         if not isinstance(tune, int) or isinstance(tune, bool) or tune < 0:
             raise IllegalTune(value=tune)
         ranks = fabric_ranks(group)
         hosts = group_hosts(group)
+        check_links(group, hosts, target)
         machine = of_group(group, ranks, hosts) if topology is None else named(topology, ranks)
         schedule = self.plan_for(machine, sizes, dtype, pin)
         check_fabric(group, schedule)

@@ -93,6 +93,17 @@ class StoresAcrossHosts(TileLinkError):
     )
 
 
+class PeersDiffer(TileLinkError):
+    """Facts: `found`, `more`."""
+
+    template = (
+        "bytes between the GPUs of this group do not arrive as they were sent: {found}{more}. What is compiled here would be "
+        "wrong.\n"
+        "Where GPUs are behind an IOMMU, or a bridge sends what peers exchange through the host, that is so: switch off ACS "
+        "redirection, or boot with iommu=pt. Legal meanwhile: NCCL with NCCL_P2P_DISABLE=1, without tilelink."
+    )
+
+
 class NotCompiled(TileLinkError):
     """Facts: `function`, `sizes`, `arguments`."""
 

@@ -13,6 +13,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.runtime.hosts import hosts_of
 from tilelink.runtime.load import fabric_class, in_dialect, load_source, operator_class
 from tilelink.runtime.machine import is_fabric
+from tilelink.runtime.peers import check_peers
 
 
 def fabric_ranks(group: object) -> int:
@@ -38,6 +39,12 @@ def fabric_ranks(group: object) -> int:
 def group_hosts(group: object) -> int:
     """Hosts of a process group; emulated ranks have one. Raises UnevenHosts."""
     return 1 if is_fabric(group) else hosts_of(group if isinstance(group, dist.ProcessGroup) else None)
+
+
+def check_links(group: object, hosts: int, target: str | None) -> None:
+    """GPUs of one host reach each other's memory, by which emitted Triton goes. Raises PeersDiffer."""
+    if hosts == 1 and not is_fabric(group) and target in (None, "triton"):
+        check_peers(group if isinstance(group, dist.ProcessGroup) else None)
 
 
 def check_fabric(group: object, schedule: Schedule) -> None:
