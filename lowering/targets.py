@@ -28,7 +28,9 @@ from torch.overrides import TorchFunctionMode
 
 TRITON_VERSION = "3.6.0"
 
-_TRITON = f"""{_standard("os", "threading", "weakref")}import torch.distributed._symmetric_memory as symm_mem
+
+def _triton(*more: str) -> str:
+    return f"""{_standard("os", "threading", "weakref", *more)}import torch.distributed._symmetric_memory as symm_mem
 import triton
 
 TRITON = "{TRITON_VERSION}"  # private calls of Triton, and Gluon, differ between versions
@@ -56,6 +58,7 @@ try:
 except ImportError:  # copies then go through torch, and streams cannot wait for words of memory
     driver = None
 """
+
 
 _DISTRIBUTED = f"""{_standard("os")}import triton
 import triton.language as tl
@@ -113,9 +116,7 @@ def dialect(target: str, arch: str) -> Dialect:
             compiler=f"{stock.compiler} and NVSHMEM",
             word="torch.int64",
             helpers=(*stock.helpers, "nvshmem"),
-            imports=stock.imports.replace("import os\n", "import os\nimport sysconfig\n").replace(
-                "import contextlib\n", "import contextlib\nimport ctypes\n"
-            ),
+            imports=_triton("ctypes", "re", "sysconfig"),
             fabrics=(*stock.fabrics, "nvshmem"),
             fabric="NvshmemFabric",
             opens=(*_JOIN[:-1], "fabric = NvshmemFabric()"),
@@ -130,7 +131,7 @@ def dialect(target: str, arch: str) -> Dialect:
             jit="triton.jit",
             word="torch.int32",
             helpers=("barrier", "counts", "signals", *_PORTABLE_HELPERS, *(("nvidia",) if nvidia else ())),
-            imports=_TRITON,
+            imports=_triton(),
             fabrics=(*_FABRICS, "symmetric_memory") if nvidia else ("inputs", "ids", "pool", "amd"),
             fabric="SymmetricMemoryFabric" if nvidia else "AmdFabric",
             caveat="" if nvidia else NO_HOST_CODE,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sysconfig
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
+import triton
 
 from lowering.host.symmetric_memory import Stream, SymmetricMemoryFabric
 
@@ -26,6 +28,52 @@ def device_library() -> str:
             "that torch asks for, or set NVSHMEM_LIB_DIR to the folder of its device library."
         )
     return found
+
+
+_CALLED = {  # by kernels here, and the bits of their arguments
+    "nvshmemx_putmem_signal_nbi_block": (64, 64, 64, 64, 64, 32, 32),
+    "nvshmemx_putmem_nbi_block": (64, 64, 64, 32),
+    "nvshmemx_signal_op": (64, 64, 32, 32),
+    "nvshmem_quiet": (),
+}
+
+
+def called_library() -> str:
+    """Path of what kernels call of NVSHMEM's device library, and of nothing else: a kernel is linked with it in a tenth of the
+    time. It is made once for each version, in the folder where Triton keeps kernels. Raises RuntimeError without a library."""
+    whole = device_library()
+    found, folder = os.stat(whole), triton.knobs.cache.dir
+    path = os.path.join(folder, f"nvshmem_{found.st_size:x}_{found.st_mtime_ns:x}_{triton.__version__}.ll")
+    if not os.path.exists(path):
+        os.makedirs(folder, exist_ok=True)
+        part = f"{path}.{os.getpid()}"  # other ranks make it, too
+        with open(part, "w") as file:
+            file.write(_only_called(whole, f"{part}.mlir"))
+        os.replace(part, path)
+    return path
+
+
+def _only_called(whole: str, scratch: str) -> str:
+    """LLVM IR of these functions, which `scratch` calls."""
+    from triton._C.libtriton import ir, llvm, nvidia
+
+    lines = ["module {"]
+    for name, sizes in _CALLED.items():
+        lines.append(f"llvm.func @{name}({', '.join(f'i{size}' for size in sizes)}) -> i32")
+    lines.append("llvm.func @callers(%a64: i64, %a32: i32) {")
+    for name, sizes in _CALLED.items():
+        given, types = (", ".join(f"{before}{size}" for size in sizes) for before in ("%a", "i"))
+        lines.append(f"%of_{name} = llvm.call @{name}({given}) : ({types}) -> i32")
+    with open(scratch, "w") as file:
+        file.write("\n".join([*lines, "llvm.return", "}", "}"]))
+    context = ir.context()
+    ir.load_dialects(context)
+    nvidia.load_dialects(context)
+    module = llvm.to_module(ir.parse_mlir_module(scratch, context), llvm.context())
+    os.remove(scratch)
+    llvm.link_extern_libs(module, [whole])  # only what is called
+    text = re.sub(r"^define void @callers\(.*?^}\n", "", str(module), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(rf"^define internal (\w+ @(?:{'|'.join(_CALLED)})\()", r"define \1", text, flags=re.MULTILINE)
 
 
 class NvshmemSymmetric:
@@ -58,7 +106,7 @@ class NvshmemStream(Stream):
             return
         options |= self.most_registers(per_sm, options)
         aligned = [arg.data_ptr() % 16 == 0 for arg in args if isinstance(arg, torch.Tensor)]
-        libraries = {"libnvshmem_device": device_library()}
+        libraries = {"libnvshmem_device": called_library()}
         compiled = kernel.warmup(*args, grid=grid, extern_libs=libraries, **options)
         compiled._init_handles()
         if "nvshmem" in compiled.asm["ptx"]:  # others are linked with nothing of it
