@@ -91,7 +91,6 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     help="Declare the tile graph, get the overlap schedule.",
-    add_completion=False,
     no_args_is_help=True,
     # a traceback is for a bug of ours, and then it has to be whole
     pretty_exceptions_enable=False,

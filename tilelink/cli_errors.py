@@ -92,6 +92,15 @@ class OutputNotWritable(UserError):
     template = "cannot write {path}: {reason}.\nGive -o a file in an existing folder that you may write to."
 
 
+class WouldOverwrite(UserError):
+    """Facts: path."""
+
+    template = (
+        "{path} is there, and is not what demo writes: somebody has edited it, or another version has made it. It is kept.\n"
+        "Legal: -o with another file, or remove this one."
+    )
+
+
 class SizesOfFile(UserError):
     """Facts: path, sizes (as written)."""
 

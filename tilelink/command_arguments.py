@@ -48,16 +48,23 @@ def planned(
     dtype: str,
     pins: list[str] | None,
     nodes: int | None = None,
+    log: Callable[[str], object] | None = None,
 ) -> tuple[DeclaredSpec, Topology, Plan]:
     """What is declared, the machine `name`, and the plan for it."""
-    overlap, topology, schedule = plan_on(spec, sizes, lambda: topologies.load(name, ranks, nodes), dtype, pins)
+    overlap, topology, schedule = plan_on(spec, sizes, lambda: topologies.load(name, ranks, nodes), dtype, pins, log)
     return overlap.spec, topology, schedule
 
 
 def plan_on(
-    spec: str, sizes: list[str] | None, machine: Callable[[], Topology], dtype: str, pins: list[str] | None
+    spec: str,
+    sizes: list[str] | None,
+    machine: Callable[[], Topology],
+    dtype: str,
+    pins: list[str] | None,
+    log: Callable[[str], object] | None = None,
 ) -> tuple[Overlap, Topology, Plan]:
-    """The declaration, its machine and the plan. Raises what reading the words, the machine and planning raise."""
+    """The declaration, its machine and the plan; `log` gets a line for each step of the search. Raises what reading the words,
+    the machine and planning raise."""
     # the cheap checks come first: a typing mistake is answered before the user's file runs
     wanted = parse_sizes(sizes or ())
     pinned = parse_pins(pins or ())
@@ -65,4 +72,4 @@ def plan_on(
     # what the user's file prints must not end up in the JSON or the source
     with working("planning"), redirect_stdout(sys.stderr):
         overlap = load_overlap(spec)
-        return overlap, topology, overlap.plan_for(topology, wanted, dtype, pinned)
+        return overlap, topology, overlap.plan_for(topology, wanted, dtype, pinned, log)

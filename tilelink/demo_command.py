@@ -9,6 +9,7 @@ import typer
 
 import lowering
 import topologies
+from tilelink.cli_errors import WouldOverwrite
 from tilelink.demo import ag_gemm
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.machine import EMULATED
@@ -31,7 +32,8 @@ How to read it:
 
 
 def show_demo(output: Path) -> bool:
-    """Print everything and write the file; whether the result is equal. Raises OutputNotWritable."""
+    """Print everything and write the file; whether the result is equal. Raises OutputNotWritable, and WouldOverwrite of a file
+    that somebody has edited."""
     for line in ag_gemm.spec.source:
         typer.echo(line)
     machine = topologies.load(EMULATED, _RANKS)
@@ -39,6 +41,8 @@ def show_demo(output: Path) -> bool:
     typer.echo(f"\n{schedule}")
     typer.echo(_read(schedule, ag_gemm.plan_for(machine, _SIZES, pin={"algorithm": "library", "compute": "library"})))
     source = lowering.emit(schedule)
+    if output.is_file() and output.read_text(encoding="utf-8", errors="replace") != source:
+        raise WouldOverwrite(path=output)
     write_file(output, source)
     typer.echo(f"emitted: {output} ({len(source.splitlines())} lines)")
     result = run_emulated(schedule, source, calls=2)

@@ -27,9 +27,15 @@ def plan(
     pin: Pins = None,
     legend: Annotated[bool, typer.Option("--legend", help="Say what the signs of the design review mean.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the design review.")] = False,
+    log: Annotated[
+        Path | None, typer.Option("--log", metavar="FILE", help="Write what the search tries, a line a step.")
+    ] = None,
 ) -> None:
     """Print the schedule."""
-    _, _, schedule = planned(spec, sizes, topology, ranks, dtype, pin, nodes)
+    lines = list[str]()
+    _, _, schedule = planned(spec, sizes, topology, ranks, dtype, pin, nodes, lines.append if log is not None else None)
+    if log is not None:
+        write_file(log, "".join(f"{line}\n" for line in lines))
     typer.echo(schedule.to_json() if json else design_review(schedule, legend))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from enum import Enum
 from typing import Annotated
 
@@ -96,6 +98,13 @@ def run_schedule(device: Device, schedule: Schedule, target: str, calls: int, se
             return run_cuda(schedule, source, calls=calls, seed=seed, share_gpus=share_gpus)
 
 
+def result_json(result: RunResult, schedule: Schedule, dtype: str, target: str, seed: int) -> str:
+    """What was run, and the fields of a `RunResult`."""
+    of = {"function": schedule.name, "schedule": schedule.hash, "topology": schedule.machine.topology}
+    of |= {"sizes": dict(schedule.spec.sizes), "dtype": dtype, "target": target, "seed": seed}  # type: ignore[dict-item]
+    return json.dumps(of | asdict(result), indent=1)
+
+
 def run(
     spec: Spec,
     sizes: Sizes = None,
@@ -123,16 +132,17 @@ def run(
         ),
     ] = False,
     max_minutes: MaxMinutes = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
 ) -> None:
     """Run the operator on all ranks and compare with a torch reference."""
     overlap, _, schedule = plan_on(spec, sizes, lambda: machine_of(device, topology, ranks, nodes), dtype, pin)
     if device is Device.CPU:
         announce(f"{calls} emulated calls", of_spec(schedule.spec, calls), max_minutes, _SMALLER)
     named = schedule.machine.topology if nodes is not None else topology
-    for line in introduction(overlap, schedule, named, dtype, parse_pins(pin or ())):
+    for line in () if as_json else introduction(overlap, schedule, named, dtype, parse_pins(pin or ())):
         typer.echo(line)
     with working(f"running {calls} calls on {device.value}"):
         result = run_schedule(device, schedule, target, calls, seed, share_gpus)
-    for line in result.lines():
+    for line in (result_json(result, schedule, dtype, target, seed),) if as_json else result.lines():
         typer.echo(line)
     raise typer.Exit(0 if result.equal else 1)

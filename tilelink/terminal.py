@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,9 +21,15 @@ EVERY_S = 15.0  # between two lines of progress where nobody watches a terminal
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A spinner on stderr while the block runs, if a person is watching."""
+    """A spinner on stderr while the block runs; where stderr is no terminal, a line now and then."""
     if not sys.stderr.isatty():
-        yield
+        lines, done = _Lines(what, 0), threading.Event()
+        beat = threading.Thread(target=lines.beat, args=(done,), daemon=True)
+        beat.start()
+        try:
+            yield
+        finally:
+            done.set()
         return
     with Console(stderr=True).status(f"{what} ..."):
         yield
@@ -52,6 +59,11 @@ class _Lines:
         if now - self.last >= EVERY_S:
             self.last = now
             print(f"{self.what}: {done} of {self.total}, {now - self.start:.0f} s", file=sys.stderr, flush=True)
+
+    def beat(self, done: threading.Event) -> None:
+        """A line each EVERY_S seconds until `done`."""
+        while not done.wait(EVERY_S):
+            print(f"{self.what}: {time.monotonic() - self.start:.0f} s", file=sys.stderr, flush=True)
 
 
 def write_file(path: Path, text: str) -> None:
