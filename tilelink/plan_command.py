@@ -15,6 +15,7 @@ from tilelink.proof.verify import verify
 from tilelink.run_errors import NoStoredSchedule, StoredScheduleRefuted
 from tilelink.runtime.machine import PLANNED_FOR
 from tilelink.terminal import working, write_file
+from tilelink.trace import predicted_trace
 
 
 def plan(
@@ -30,12 +31,20 @@ def plan(
     log: Annotated[
         Path | None, typer.Option("--log", metavar="FILE", help="Write what the search tries, a line a step.")
     ] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option("--perfetto", metavar="FILE", help="Write the predicted call as a trace for ui.perfetto.dev."),
+    ] = None,
 ) -> None:
     """Print the schedule."""
     lines = list[str]()
-    _, _, schedule = planned(spec, sizes, topology, ranks, dtype, pin, nodes, lines.append if log is not None else None)
+    _, machine, schedule = planned(
+        spec, sizes, topology, ranks, dtype, pin, nodes, lines.append if log is not None else None
+    )
     if log is not None:
         write_file(log, "".join(f"{line}\n" for line in lines))
+    if perfetto is not None:
+        write_file(perfetto, predicted_trace(schedule, machine))
     typer.echo(schedule.to_json() if json else design_review(schedule, legend))
 
 

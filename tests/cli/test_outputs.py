@@ -77,3 +77,10 @@ def test_a_shell_completes_commands(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from tilelink.cli import main; main()"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | asked, cwd=tmp_path)
     assert done.stdout.split() == ["verify"]
+
+
+@pytest.mark.usefixtures("spec_path")
+def test_a_predicted_trace(invoke: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "call.json"
+    assert invoke("plan", *SPEC, "--perfetto", str(path)).exit_code == 0
+    assert any(one["ph"] == "X" for one in json.loads(path.read_text())["traceEvents"])

@@ -106,7 +106,7 @@ def timeline(schedule: Schedule, topology: Topology) -> Timeline:
     model = Model(draft_of(schedule), topology, {})
     total = model.run()
     moves = {name: [(begin, end) for begin, end in found.tolist()] for name, found in model.transfers.moves.items()}
-    return Timeline(total, moves, model.tiles)
+    return Timeline(total, moves, model.tiles, tuple(model.spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,21 +126,23 @@ class TileTimes:
         return self.begin_us + (self.late_us[int(self.ends_us.argmax()) % self.programs] if self.late_us else 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """Times in us from the start of a call. Transfers of a rank by exchange, in order; tile loops by kernel."""
-
-    total_us: float
-    moves: Mapping[str, list[tuple[float, float]]]
-    tiles: Mapping[str, TileTimes]
-
-
 class Span(NamedTuple):
     """A launch on the compute stream, with what it waits for there."""
 
     launch: Launch
     begin: float
     end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Times in us from the start of a call. Transfers of a rank by exchange, in order; tile loops by kernel; launches on the
+    compute stream."""
+
+    total_us: float
+    moves: Mapping[str, list[tuple[float, float]]]
+    tiles: Mapping[str, TileTimes]
+    launches: tuple[Span, ...] = ()
 
 
 class Model:
