@@ -101,8 +101,8 @@ def run_schedule(device: Device, schedule: Schedule, target: str, calls: int, se
 def result_json(result: RunResult, schedule: Schedule, dtype: str, target: str, seed: int) -> str:
     """What was run, and the fields of a `RunResult`."""
     of = {"function": schedule.name, "schedule": schedule.hash, "topology": schedule.machine.topology}
-    of |= {"sizes": dict(schedule.spec.sizes), "dtype": dtype, "target": target, "seed": seed}  # type: ignore[dict-item]
-    return json.dumps(of | asdict(result), indent=1)
+    asked = {"sizes": dict(schedule.spec.sizes), "dtype": dtype, "target": target, "seed": seed}
+    return json.dumps({**of, **asked, **asdict(result)}, indent=1)
 
 
 def run(

@@ -33,7 +33,7 @@ WAITS, READS, EMPTIES, WRITES, SETS, NOTIFIES = range(ORDERS)
 EVERYTHING = frozenset({"*"})  # covered by a wait for all of a CTA
 
 
-CARRIED = "carried"  # what a network card loads and stores
+CARRIED = "what is put"  # a network card loads and stores it; no value of a schedule has such a name
 
 
 @dataclass(frozen=True, slots=True)
