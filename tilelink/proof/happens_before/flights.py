@@ -22,14 +22,14 @@ import numpy as np
 
 from tilelink.proof.happens_before.lanes import Lanes
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
-from tilelink.proof.happens_before.rows import CARRIED
+from tilelink.proof.happens_before.rows import Carry
 from tilelink.schedule.index import Index, Number, call, rank, replaced
 from tilelink.schedule.instance import with_indices
 from tilelink.schedule.memory import Signal
 from tilelink.schedule.network import Strength, Transport
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Launch, Network, Phase, Role, Schedule
-from tilelink.schedule.steps import For, If, Load, Move, Notify, Order, Step, Store, Sync, Wait
+from tilelink.schedule.steps import For, If, Move, Notify, Order, Step, Store, Sync, Wait
 
 ALONE, IN_ORDER = "in_flight", "in_flight_in_order"  # launches of what carries puts out
 FLIGHTS = (ALONE, IN_ORDER)
@@ -277,10 +277,10 @@ class _Puts:
             return wait, read, step
         assert isinstance(step, Move), "it is one"
         landed: tuple[Step, ...] = (
-            Store(CARRIED, step.target[0]),
+            Store("carried", step.target[0]),
             *([step.notify] if step.notify is not None else []),
         )
-        return wait, Load(CARRIED, step.source[0]), read, *landed
+        return wait, Carry("carried", step.source[0]), read, *landed
 
     def _alone(self, site: int, loops: tuple[For, ...]) -> Phase:
         """Each of the puts of a site by a program of its own."""

@@ -33,7 +33,9 @@ WAITS, READS, EMPTIES, WRITES, SETS, NOTIFIES = range(ORDERS)
 EVERYTHING = frozenset({"*"})  # covered by a wait for all of a CTA
 
 
-CARRIED = "what is put"  # a network card loads and stores it; no value of a schedule has such a name
+@dataclass(frozen=True, slots=True)
+class Carry(Load):
+    """A network card loads what it puts, as bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Rows:
     @property
     def bytes_alone(self) -> bool:
         """Whether who does it knows nothing of packets: a library, or a network card that reads what it puts."""
-        return isinstance(self.step, Call) or (isinstance(self.step, Load) and self.step.result == CARRIED)
+        return isinstance(self.step, Call | Carry)
 
     def at(self, lanes: Chosen) -> Rows:
         def column(one: Ints) -> Ints:
