@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -149,6 +150,11 @@ class Overlap:
         sizes = ", ".join(f"{name}=…" for name in self.spec.symbols())
         arguments = ", ".join(value.name for value in self.spec.inputs)
         raise NotCompiled(here(), function=self.name, sizes=sizes, arguments=arguments)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what is declared."""
+        text = "\n".join(self.spec.source)
+        return f"<p><code>{escape(repr(self)[1:-1])}</code></p><pre>{escape(text)}</pre>"
 
     def __repr__(self) -> str:
         return f"<tilelink.overlap {self.name}, sizes {', '.join(self.spec.symbols())}>"

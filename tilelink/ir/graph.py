@@ -14,6 +14,7 @@ from itertools import product
 import networkx as nx
 import sympy
 
+from tilelink.ir.drawing import Arrow, Shape, dot, svg
 from tilelink.ir.enums import Protocol
 from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.attention import Attend
@@ -305,25 +306,31 @@ class TileGraph:
 
     def to_dot(self) -> str:
         """Graphviz text: boxes are tile ops with their axes, ellipses relations, edges carry the composed maps."""
-        lines = ["digraph {", "  rankdir=LR;"]
+        return dot(self._drawn())
+
+    def _repr_html_(self) -> str:
+        """The same as a picture, in a notebook."""
+        return svg(self._drawn())
+
+    def __repr__(self) -> str:
+        ops = sum(isinstance(node, TileOp) for node in self.nodes)
+        ends = f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}"
+        return f"<tile graph {ends}: {ops} tile ops, {len(self.nodes) - ops} others>"
+
+    def _drawn(self) -> Iterator[Shape | Arrow]:
         for name in self.inputs:
-            lines.append(f'  "{name}" [shape=plaintext, label="{name} {list(self.values[name].shape)}"];')
+            yield Shape(name, f"{name} {list(self.values[name].shape)}", "plaintext")
         for node in self.nodes:
             if isinstance(node, TileOp):
                 axes = ", ".join(f"{axis.name}={axis.extent}{' sum' if axis.reduction else ''}" for axis in node.axes)
-                lines.append(f'  "{node.name}" [shape=box, label="{node.name} = {_label(node)}\\n{axes}"];')
-                for read in node.reads:
-                    label = ", ".join(map(str, read.index))
-                    lines.append(f'  "{read.value}" -> "{node.name}" [label="[{label}]"];')
+                yield Shape(node.name, f"{node.name} = {_label(node)}\n{axes}", "box")
+                yield from (Arrow(read.value, node.name, f"[{', '.join(map(str, read.index))}]") for read in node.reads)
             elif isinstance(node, Merging):
-                lines.append(f'  "{node.name}" [shape=ellipse, label="merge of states {node.name}"];')
-                lines += [f'  "{source}" -> "{node.name}";' for source in node.reads]
+                yield Shape(node.name, f"merge of states {node.name}", "ellipse")
+                yield from (Arrow(source, node.name) for source in node.reads)
             else:
-                lines.append(
-                    f'  "{node.name}" [shape=ellipse, label="{node.kind.value} {node.name}\\ndim {node.dim}"];'
-                )
-                lines.append(f'  "{node.source}" -> "{node.name}" [label="part {list(node.part)}"];')
-        return "\n".join([*lines, "}"]) + "\n"
+                yield Shape(node.name, f"{node.kind.value} {node.name}\ndim {node.dim}", "ellipse")
+                yield Arrow(node.source, node.name, f"part {list(node.part)}")
 
 
 def _sources(node: TileOp | Relation | Merging) -> Iterator[str]:
