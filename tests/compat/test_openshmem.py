@@ -213,7 +213,7 @@ def test_the_delivery_of_a_put_is_ordered_by_quiet_only(policy: str) -> None:
         recorder = Recorder()
         run(kernels.put_and_reuse, policy, observers=[recorder], HOW=how)
         first, second = stores(recorder, "put_and_reuse")[:2]
-        read, written = (access for access in recorder.accesses("transfer") if access.via is Via.COPY)
+        read, written = (access for access in recorder.accesses("transfer") if access.via in (Via.COPY, Via.PUT))
         assert (read.kind, read.item_bytes, written.kind, written.item_bytes) == (Kind.LOAD, 4 * N, Kind.STORE, 4 * N)
         assert happens_before(recorder.events, first, read)
         after = recorder.events.index(second) > recorder.events.index(written)
@@ -232,7 +232,7 @@ def test_the_signal_is_a_release_of_its_own_task(order: str) -> None:
     recorder = Recorder()
     run(kernels.put_then_signal, "early", observers=[recorder], ORDER=order)
     transfers = recorder.accesses("transfer")
-    data = next(access for access in transfers if access.kind is Kind.STORE and access.via is Via.COPY)
+    data = next(access for access in transfers if access.kind is Kind.STORE and access.via in (Via.COPY, Via.PUT))
     (signal,) = (access for access in transfers if access.semantic is Semantic.RELEASE)
     assert (signal.kind, signal.via, signal.scope) == (Kind.ATOMIC, Via.ATOMIC, Scope.SYSTEM)
     assert signal.task != data.task and signal.changed and signal.item_bytes == 8

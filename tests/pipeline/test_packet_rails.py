@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -215,6 +216,22 @@ def emitted() -> str:
 def test_no_delay_of_a_put_shows() -> None:
     found = verdict(lowering.emit(planned((2, 2), 2, 16), NVSHMEM), "all_gather")
     assert found.kind is VerdictKind.NOT_REFUTED, found.lines()
+
+
+MISTAKES = {
+    "one set of packets": (r"call % 2", "0"),
+    "another rank of the node": (r"(RANKS_PER_NODE \+ rank % RANKS_PER_NODE)", r"\1 - rank % 2 + (rank + 1) % 2"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.slow
+def test_a_mistake_shows(mistake: str) -> None:
+    line, other = MISTAKES[mistake]
+    source = lowering.emit(planned((2, 2), 4, 16), NVSHMEM)
+    changed = re.sub(line, other, source, flags=re.MULTILINE)
+    assert changed != source
+    assert verdict(changed, "all_gather").kind is VerdictKind.REFUTED
 
 
 def test_a_block_is_one_put() -> None:

@@ -52,7 +52,7 @@ def test_one_gpu_a_node_has_one_nic() -> None:
 def test_a_gather_over_two_nodes() -> None:
     two, sizes = topologies.load("h800-2-nodes", 16), {"M": 65536, "N": 8192}
     library = gather.plan_for(two, sizes, pin={"mover": "Library()"})
-    assert 7500 < library.predicted_us < 9500  # 1 GiB * 15/16 at 118 GB/s are 8,500 us
+    assert 6500 < library.predicted_us < 7500  # 1 GiB * 15/16 at 148 GB/s are 6,800 us, and nothing is copied behind
     # a sixteenth comes from the rail, beside the rest from the node, at the rate of a link
     node = (1 << 30) * 14 / 16 / two.levels[0].gb_per_s / 1e3
     assert node < gather.plan_for(two, sizes).predicted_us < 1.1 * node

@@ -23,6 +23,7 @@ NEVER = {
 }
 # cases which, between them, have all that cases have: the test need not plan every one
 COVER = (
+    "bench ag_gemm: few rows, h800-2-nodes x16, triton-distributed",
     "spec reduce_scaled: planned, h200-nvswitch x4, triton",
     "spec three: one launch, h200-nvswitch x4, triton",
     "bench ag_gemm: no prefetch, two an SM, h200-nvswitch x4, triton",

@@ -134,7 +134,7 @@ def test_what_programs_move_goes_in_pieces(make: Callable[..., Operator], monkey
     for most in (16, 8):
         with monkeypatch.context() as small:
             small.setattr(pieces, "ELEMENTS", most)
-            small.setattr(pieces, "is_flat", lambda scope, step: False)  # runs are cut as well
+            small.setattr(pieces, "is_flat", lambda scope, step, packets: False)  # runs are cut as well
             cut = replace(operator, schedule=pieces.in_pieces(operator.schedule))
         assert cut.schedule != operator.schedule
         assert judged(cut, seeds=(0,)) == "right"

@@ -31,6 +31,7 @@ class Via(Enum):
     ASSEMBLY = "assembly"  # instructions of single threads, whose results stay theirs
     DESCRIPTOR = "descriptor"  # TMA: asynchronous, complete only after the bulk wait
     COPY = "copy"  # copy engine, or a copy kernel when both sides are local
+    PUT = "put"  # a copy over a network, whose aligned words of 8 bytes are whole
     STREAM = "stream"  # stream-ordered write or wait of one word
     LIBRARY = "library"  # cuBLAS, NCCL
 

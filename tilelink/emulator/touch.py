@@ -43,7 +43,7 @@ class Touch:
     def verb(self) -> str:
         if self.kind is Kind.ATOMIC and not self.changed:
             return "read by an atomic"
-        return (_COPY_VERBS if self.via is Via.COPY else _VERBS)[self.kind]
+        return (_COPY_VERBS if self.via in (Via.COPY, Via.PUT) else _VERBS)[self.kind]
 
     def __str__(self) -> str:
         source = f": `{self.place.text}`" if self.place.text else ""

@@ -19,6 +19,7 @@ before the put without a fence, is not refuted.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -126,15 +127,26 @@ class Deliveries:
                 self.await_("delivered", earlier)
             if not transfer.stages:
                 content = self._read(transfer)
-            if content:
+            for piece, at in self._pieces(transfer, content):
                 machine.scheduler.count_access()
-                ctypes.memmove(transfer.destination, content, len(content))
-                self._tell(Kind.STORE, transfer.destination, len(content))
+                ctypes.memmove(at, piece, len(piece))
+                self._tell(Kind.STORE, at, len(piece), alone=transfer.signal is None)
             if transfer.signal is not None:
                 self._raise(transfer.signal)
             self._reach("delivered", number, task)
 
         machine.scheduler.spawn(task, body)
+
+    def _pieces(self, transfer: Transfer, content: bytes) -> Iterator[tuple[bytes, int]]:
+        """What lands at once, and where. Of a put without a signal the second half comes first: of what tells by itself that it
+        has come nothing is promised but whole words."""
+        half = len(content) // _WORD_BYTES // 2 * _WORD_BYTES
+        if transfer.signal is None and half:
+            yield content[half:], transfer.destination + half
+            self._machine.scheduler.switch()
+            content = content[:half]
+        if content:
+            yield content, transfer.destination
 
     def _read(self, transfer: Transfer) -> bytes:
         if isinstance(transfer.source, bytes):
@@ -143,7 +155,7 @@ class Deliveries:
             return b""
         self._machine.scheduler.count_access()
         content = ctypes.string_at(transfer.source, transfer.num_bytes)
-        self._tell(Kind.LOAD, transfer.source, transfer.num_bytes)
+        self._tell(Kind.LOAD, transfer.source, transfer.num_bytes, alone=transfer.signal is None)
         return content
 
     def _raise(self, signal: Signal) -> None:
@@ -176,9 +188,12 @@ class Deliveries:
         self._reached.add(key)
         self._machine.scheduler.wake(key)
 
-    def _tell(self, kind: Kind, address: int, num_bytes: int) -> None:
+    def _tell(self, kind: Kind, address: int, num_bytes: int, *, alone: bool) -> None:
+        """`alone`: of a put without a signal, whose words may each tell that they have come."""
         one = np.array([address], dtype=np.uint64)
-        self._machine.after(kind, Via.COPY, one, num_bytes, changed=kind is Kind.STORE)
+        words = alone and num_bytes > _WORD_BYTES and address % _WORD_BYTES == num_bytes % _WORD_BYTES == 0
+        via = Via.PUT if words else Via.COPY
+        self._machine.after(kind, via, one, num_bytes, changed=kind is Kind.STORE)
 
 
 def word_at(address: int) -> Any:

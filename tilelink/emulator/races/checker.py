@@ -130,7 +130,7 @@ def _same_thread(old: Record, new: Record, sight: Sight) -> bool:
     """Program order of one agent. The asynchronous proxy has none, not even with its own program's stores."""
     if old.task is not new.task or old.agent is not new.agent or new.agent is Agent.PROXY:
         return False
-    return not (sight.proxied and old.role in (Role.WRITE, Role.SIGNAL) and old.via is not new.via)
+    return not (sight.proxied and old.role in (Role.WRITE, Role.SIGNAL, Role.PUT) and old.via is not new.via)
 
 
 def _in_conflict(old: Record, new: Record) -> bool:

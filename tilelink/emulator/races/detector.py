@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 _ALL_RULES = Rules()
 _HALF_WORD_BYTES, _WORD_BYTES = 4, 8
-_OF_STREAMS = (Via.COPY, Via.STREAM, Via.LIBRARY)
+_OF_STREAMS = (Via.COPY, Via.PUT, Via.STREAM, Via.LIBRARY)
 _KEPT = (*_OF_STREAMS, Via.ASSEMBLY)  # nobody hands the result to other threads
 _ACQUIRING = (Semantic.ACQUIRE, Semantic.ACQUIRE_RELEASE)
 _RELEASING = (Semantic.RELEASE, Semantic.ACQUIRE_RELEASE)
@@ -146,7 +146,7 @@ class RaceDetector:
             elif (role := self._role(part)) in (Role.POLL, Role.SIGNAL):
                 self._word(part, task, region, role)
             else:
-                if role is Role.WRITE:
+                if role in (Role.WRITE, Role.PUT):
                     for word in region.touched_words(part):
                         del region.words[word]
                 agent = _agent(part)
@@ -158,6 +158,8 @@ class RaceDetector:
     def _role(self, access: Access) -> Role:
         if access.kind is Kind.ATOMIC:
             return Role.SIGNAL if access.changed else Role.POLL
+        if access.via is Via.PUT:
+            return Role.PUT if access.kind is Kind.STORE else Role.TAKEN
         if access.via is Via.PLAIN and not access.scalar:
             return Role.READ if access.kind is Kind.LOAD else Role.WRITE
         indivisible = (
@@ -342,7 +344,7 @@ def _touch_of(record: Record, one: Record | Access, what: str, number: int, orde
         place=one.place,
         via=one.via,
         kind=one.kind,
-        changed=record.role in (Role.WRITE, Role.SIGNAL),
+        changed=record.role in (Role.WRITE, Role.SIGNAL, Role.PUT),
         scope=record.scope,
         what=what,
         number=number,

@@ -33,17 +33,21 @@ Cells = int | slice | NDArray[np.int64]
 class Role(IntEnum):
     """What an access can be in conflict with.
 
-    Signals and polls are indivisible, and in conflict with data; with each other only where a scope is too narrow.
+    Signals and polls are indivisible, and in conflict with data; with each other only where a scope is too narrow. A put without
+    a signal is made of words of 8 bytes, each of which is whole and may say of which call it is: with words it is in no
+    conflict, whenever it reads and lands, but with data.
     """
 
     READ = 0
     WRITE = 1
     POLL = 2  # an atomic or volatile read of a word
     SIGNAL = 3  # an atomic write of a word
+    PUT = 4  # a write of words by a put
+    TAKEN = 5  # a read of words that are put
 
     @property
     def indivisible(self) -> bool:
-        return self >= Role.POLL
+        return self in (Role.POLL, Role.SIGNAL)
 
     def conflicts(self, other: Role) -> bool:
         return other in _CONFLICTS[self]
@@ -54,10 +58,12 @@ class Role(IntEnum):
 
 
 _CONFLICTS = {
-    Role.READ: {Role.WRITE, Role.SIGNAL},
+    Role.READ: {Role.WRITE, Role.SIGNAL, Role.PUT},
     Role.WRITE: set(Role),
     Role.POLL: {Role.WRITE},
     Role.SIGNAL: {Role.READ, Role.WRITE},
+    Role.PUT: {Role.READ, Role.WRITE},
+    Role.TAKEN: {Role.WRITE},
 }
 
 

@@ -121,7 +121,7 @@ def _task(event: Event) -> int:
 
 def _synchronises(access: Access) -> bool:
     """Whether it may be part of a synchronisation: it has the value of a word, or moves data by a copy engine."""
-    if access.via is Via.COPY:
+    if access.via in (Via.COPY, Via.PUT):
         return access.kind is Kind.STORE
     return access.value is not None or access.semantic not in (Semantic.NONE, Semantic.RELAXED)
 
@@ -166,7 +166,7 @@ def _access_text(access: Access) -> str:
     """`raises signals[3] of rank 2 to 5 (release, sys)`."""
     what, num_bytes = describe_access(access), access.end - access.start
     if access.value is None:
-        if access.via is Via.COPY and access.kind is Kind.STORE:
+        if access.via in (Via.COPY, Via.PUT) and access.kind is Kind.STORE:
             return f"copies {num_bytes} B to {what}"
         return f"{access.kind.value}s {what} and more ({access.via.value})"
     if access.via in _OF_STREAMS:
