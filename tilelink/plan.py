@@ -21,15 +21,16 @@ class Plan(Schedule):
     def __str__(self) -> str:
         return design_review(self)
 
-    def __repr__(self) -> str:
+    def _line(self) -> str:
+        """In one line what it is."""
         sizes = " ".join(f"{name}={size}" for name, size in self.spec.sizes)
         where = f"{self.machine.topology} x{self.num_ranks}"
-        return f"<tilelink plan {self.name} {self.hash} on {where}, {sizes}: {self.predicted_us:.1f} us>"
+        return f"{self.name} {self.hash} on {where}, {sizes}: {self.predicted_us:.1f} us"
 
     def _repr_html_(self) -> str:
         """In a notebook: the choices as a table, and the schedule as code."""
         rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in self.choices)
         return (
-            f"<p><code>{escape(repr(self)[1:-1])}</code></p><table><tr><th>choice</th><th>value</th></tr>{rows}</table>"
+            f"<p><code>{escape(self._line())}</code></p><table><tr><th>choice</th><th>value</th></tr>{rows}</table>"
             f'<details open="open"><summary>schedule</summary><pre>{escape(str(self))}</pre></details>'
         )

@@ -50,10 +50,6 @@ def test_the_picture_of_a_graph(case: str) -> None:
 def test_a_plan_and_its_declaration() -> None:
     overlap, sizes = spec_of("ag_gemm")
     plan = overlap.plan_for(topologies.load("h200-nvswitch", 4), sizes, "bf16")
-    assert (
-        repr(plan)
-        == f"<tilelink plan ag_gemm {plan.hash} on h200-nvswitch x4, M=256 K=64 N=128: {plan.predicted_us:.1f} us>"
-    )
     root = ElementTree.fromstring(f"<div>{plan._repr_html_()}</div>")
     cells = [tuple(cell.text for cell in row) for row in root.iter("tr")]
     assert cells == [("choice", "value"), *plan.choices]

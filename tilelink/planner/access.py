@@ -37,8 +37,8 @@ class Space:
     descending: frozenset[str] = frozenset()  # axes whose tiles come from the last one on
 
     def ragged(self, axis: str) -> bool:
-        """The last tile of a segment reaches past its end."""
-        return axis not in self.inwards and self.extents[axis] % max(1, self.tiles.get(axis, 0)) > 0
+        """The last tile of a segment reaches past its end. What has no axis is one element."""
+        return bool(axis) and axis not in self.inwards and self.extents[axis] % max(1, self.tiles.get(axis, 0)) > 0
 
     def axis(self, of: GraphAxis) -> Axis:
         """The axis of a role that is cut so."""
