@@ -135,11 +135,11 @@ class Overlap:
             raise IllegalTune(value=tune)
         ranks = fabric_ranks(group)
         hosts = group_hosts(group)
-        check_links(group, hosts, target)
         machine = of_group(group, ranks, hosts) if topology is None else named(topology, ranks)
         schedule = self.plan_for(machine, sizes, dtype, pin)
         check_fabric(group, schedule)
         language = target_on(hosts, schedule, machine, target)
+        check_links(group, schedule, language)
         source = schedule.emit(language)
         if tune:
             source = Plan.of(tuned_on(group, machine, schedule, tune, pin or {}, language).schedule).emit(language)

@@ -13,8 +13,8 @@ from tilelink.schedule.steps import Move
 
 
 def is_flat(scope: Scope, step: Move, *, packets: bool = False) -> bool:
-    """Whether a move has one part, or several without packets, each a run of elements on both sides, inside of its buffers
-    wherever the step may stand. `packets`: or a run of packets, which stay what they are."""
+    """Whether each part of a move is a run of elements on both sides, inside of its buffers wherever the step may stand.
+    `packets`: or its one part a run of packets, which stay what they are."""
     regions = (*step.source, *step.target)
     kinds = {one.name: one.protocol for one in scope.schedule.buffers}
     moved = {kinds[one.buffer] for one in regions}

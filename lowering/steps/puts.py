@@ -24,7 +24,7 @@ class Puts(Programs):
             super().move(step)
             return
         unknown = told is not None and (told.to is None or told.at != target.at)
-        if unknown or not is_flat(self.scope, step, packets=True):
+        if len(step.source) > 1 or unknown or not is_flat(self.scope, step, packets=True):
             legal = "one run of elements, or of packets, and a word that is set where it lands"
             raise EngineCannot(
                 engine="a put", role=self.scope.role, what="put several regions", step=in_a_line(step), legal=legal

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
+import topologies
+from tests.pipeline.workloads import load
 from tilelink.errors import PeersDiffer
-from tilelink.runtime import peers
+from tilelink.runtime import operator, peers
 from tilelink.runtime.peers import Wrong, wrong_words
 
 RANKS, WORDS = 3, 64
@@ -94,8 +97,28 @@ def test_all_ranks_raise_what_one_found(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(peers, "wrong_words", lambda *_: [])
     monkeypatch.setattr(dist, "all_gather_object", gather)
     with pytest.raises(PeersDiffer, match="rank 1 to rank 0 by copies, 3 of 262,144 words"):
-        peers.check_peers(Group())  # type: ignore[arg-type]
+        peers.check_peers(cast("dist.ProcessGroup", Group()))
     assert "of a test" not in peers._CHECKED
     monkeypatch.setattr(dist, "all_gather_object", lambda found, mine, group: None)
-    peers.check_peers(Group())  # type: ignore[arg-type]
+    peers.check_peers(cast("dist.ProcessGroup", Group()))
     assert "of a test" in peers._CHECKED
+
+
+@pytest.mark.parametrize(
+    ("pins", "language", "looked"),
+    [
+        ({"mover": "CopyEngine()"}, "triton", True),
+        ({"mover": "OwnKernel()", "protocol": "lamport"}, "triton", True),
+        ({"mover": "Library()"}, "triton", False),
+        ({"mover": "CopyEngine()"}, "triton-distributed", False),
+    ],
+)
+def test_only_what_peers_reach_needs_their_links(
+    pins: dict[str, str], language: str, looked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[object]()
+    monkeypatch.setattr(operator, "check_peers", seen.append)
+    sizes = {"M": 256, "K": 64, "N": 128}
+    schedule = load("02_ag_gemm.py:ag_gemm").plan_for(topologies.load("h200-nvswitch", 2), sizes, "bf16", pins)
+    operator.check_links(None, schedule, language)
+    assert seen == [None] * looked

@@ -5,22 +5,30 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import lowering
 import topologies
-from lowering.steps.errors import NothingToPut
+from lowering.steps.errors import EngineCannot, NothingToPut
+from lowering.steps.file import lower
+from lowering.steps.renaming import with_own_names
 from lowering.targets import NVSHMEM
 from tests.adversary.bugs import verdict
 from tests.pipeline.test_nodes import SPECS
 from tilelink.adversary.verdict import VerdictKind
 from tilelink.compiled.check import check_compiled
+from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.aot import RecordedLaunch, record, written_ir
 from tilelink.runtime.load import load_source
 from tilelink.runtime.run import run_emulated
+from tilelink.schedule.instance import instantiated
+from tilelink.schedule.roles import Network
+from tilelink.schedule.steps import Move, Step
+from tilelink.schedule.walk import mapped, with_phases
 
 NAMES = ("ag_gemm", "gemm_rs", "gemm_ar", "mlp", "gathered", "scattered")
 BARRIER = '    program_barrier()\n    tl.inline_asm_elementwise("fence.acq_rel.sys'
@@ -169,3 +177,17 @@ def test_a_put_without_a_barrier_in_front_is_found() -> None:
         and "no barrier stands between a store" in report.findings[0].rule
         and _PUT in report.findings[0].early
     ), report.lines()
+
+
+def test_a_put_of_two_regions_is_refused() -> None:
+    def two(step: Step) -> tuple[Step, ...]:
+        return (replace(step, source=step.source * 2, target=step.target * 2),) if isinstance(step, Move) else (step,)
+
+    steps = instantiated(elaborated(planned("ag_gemm")))
+    twice = with_phases(
+        steps,
+        lambda role, phase: replace(phase, body=mapped(phase.body, two)) if isinstance(role.engine, Network) else phase,
+    )
+    assert twice != steps
+    with pytest.raises(EngineCannot, match="put several regions"):
+        lower(with_own_names(twice), "sm_90", target=NVSHMEM)

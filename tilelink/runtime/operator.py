@@ -8,12 +8,14 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
+from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import FabricTooSmall, FabricUnavailable, IllegalIds, InputRequiresGrad
 from tilelink.ir.schedule import Schedule
 from tilelink.runtime.hosts import hosts_of
 from tilelink.runtime.load import fabric_class, in_dialect, load_source, operator_class
 from tilelink.runtime.machine import is_fabric
 from tilelink.runtime.peers import check_peers
+from tilelink.schedule.memory import Memory
 
 
 def fabric_ranks(group: object) -> int:
@@ -41,9 +43,13 @@ def group_hosts(group: object) -> int:
     return 1 if is_fabric(group) else hosts_of(group if isinstance(group, dist.ProcessGroup) else None)
 
 
-def check_links(group: object, hosts: int, target: str | None) -> None:
-    """GPUs of one host reach each other's memory, by which emitted Triton goes. Raises PeersDiffer."""
-    if hosts == 1 and not is_fabric(group) and target in (None, "triton"):
+def check_links(group: object, schedule: Schedule, language: str) -> None:
+    """Where stock Triton goes by the memory of peers, these have it whole: what the library alone carries needs none of it.
+    Raises PeersDiffer."""
+    if language != "triton" or is_fabric(group):
+        return
+    steps = elaborated(schedule)
+    if steps.signals or any(one.memory is Memory.SYMMETRIC for one in steps.buffers):
         check_peers(group if isinstance(group, dist.ProcessGroup) else None)
 
 
