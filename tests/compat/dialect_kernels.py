@@ -71,6 +71,17 @@ def put_and_reuse(x, signal, out, N: tl.constexpr, HOW: tl.constexpr):
 
 
 @triton.jit
+def put_twice(x, QUIET: tl.constexpr, N: tl.constexpr):
+    """Rank 0 puts the same data twice to one place."""
+    if shmem.my_pe() == 0:
+        fill(x, 5, N)
+        shmem.putmem_nbi_block(x + N, x, N * 4, 1)
+        if QUIET:
+            shmem.quiet()
+        shmem.putmem_nbi_block(x + N, x, N * 4, 1)
+
+
+@triton.jit
 def get(x, out, N: tl.constexpr, HOW: tl.constexpr):
     """Every rank fetches row 0 of the next rank to its row 1, all ranks having filled theirs."""
     me = shmem.my_pe()

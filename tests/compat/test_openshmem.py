@@ -260,12 +260,14 @@ ORDERED: dict[str, tuple[object, dict[str, Any]]] = {
     "flag behind a fence": (kernels.flag_by_int_p, {"FENCE": True}),
     "broadcast": (kernels.broadcast_alike, {}),
     "count": (kernels.count, {}),
+    "two puts to one place, quiet between": (kernels.put_twice, {"QUIET": True}),
 }
 UNORDERED: dict[str, tuple[object, dict[str, Any]]] = {
     "no fence": (kernels.put_then_signal, {"ORDER": "none"}),
     "reuse before quiet": (kernels.put_and_reuse, {"HOW": "nbi"}),
     "get without quiet": (kernels.get, {"HOW": "nbi"}),
     "sync is no barrier": (kernels.put_then_meet, {"BARRIER": False}),
+    "two puts to one place": (kernels.put_twice, {"QUIET": False}),
     "flag without a fence": (kernels.flag_by_int_p, {"FENCE": False}),
 }
 

@@ -87,6 +87,11 @@ class Checker:
         shadow[cells] = table[present - low]
         return None
 
+    def roles(self, region: Region, access: Access) -> set[Role]:
+        """Of the accesses that are on record for what is touched."""
+        present = np.unique(region.states[region.cells(access)])
+        return {record.role for state in present.tolist() for record in self._states.sets[state]}
+
     def compact(self, floor: Clock) -> None:
         """Forget the records up to `floor`, which are before all that follows, and the states that no cell is in."""
         regions = self.memory.regions()

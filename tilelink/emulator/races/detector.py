@@ -47,7 +47,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilelink.emulator.errors import NarrowScope, Race
-from tilelink.emulator.events import Access, Acquired, Barrier, Fence, Kind, Released, Scope, Semantic, Via
+from tilelink.emulator.events import Access, Acquired, Barrier, Fence, Kind, Released, Scope, Semantic, TaskId, Via
 from tilelink.emulator.races.checker import Checker, Conflict, Sight, too_narrow
 from tilelink.emulator.races.clocks import Agent, TaskClocks, join
 from tilelink.emulator.races.fences import NoOrder, OrderingFence, ProxyFence, StoresAwaited, meaning
@@ -112,6 +112,7 @@ class RaceDetector:
     def _forget(self) -> None:
         self._tasks = Tasks()
         self._checker = Checker()
+        self._putting_words = set[TaskId]()  # tasks that carry out a put of words
 
     def _acquired(self, event: Acquired) -> None:
         match event.token:
@@ -143,7 +144,7 @@ class RaceDetector:
             region = self._checker.memory.region(part)
             if part.via is Via.DESCRIPTOR:
                 self._descriptor(part, task, region)
-            elif (role := self._role(part)) in (Role.POLL, Role.SIGNAL):
+            elif (role := self._role(part, region)) in (Role.POLL, Role.SIGNAL):
                 self._word(part, task, region, role)
             else:
                 if role in (Role.WRITE, Role.PUT):
@@ -155,11 +156,19 @@ class RaceDetector:
         if self._checker.full:
             self._checker.compact(self._tasks.floor())
 
-    def _role(self, access: Access) -> Role:
+    def _role(self, access: Access, region: Region) -> Role:
         if access.kind is Kind.ATOMIC:
             return Role.SIGNAL if access.changed else Role.POLL
+        if (
+            access.via is Via.PUT and access.kind is Kind.LOAD
+        ):  # what atomics have stored there are words, else it is data
+            found = self._checker.roles(region, access)
+            if Role.SIGNAL in found and Role.WRITE not in found:
+                self._putting_words.add(access.task)
+                return Role.TAKEN
+            return Role.READ
         if access.via is Via.PUT:
-            return Role.PUT if access.kind is Kind.STORE else Role.TAKEN
+            return Role.PUT if access.task in self._putting_words else Role.WRITE
         if access.via is Via.PLAIN and not access.scalar:
             return Role.READ if access.kind is Kind.LOAD else Role.WRITE
         indivisible = (
@@ -259,7 +268,7 @@ class RaceDetector:
         scope: Scope = Scope.SYSTEM,
     ) -> None:
         # equal places are mostly one object, which the record keeps alive; to hash one would take longer than all the rest
-        key = (id(access.place) << 2 | width(scope)) << 3 | role << 1 | (access.via is Via.DESCRIPTOR)
+        key = (id(access.place) << 2 | width(scope)) << 4 | role << 1 | (access.via is Via.DESCRIPTOR)
         entries = self._checker.entries.of(task, agent)
         entry = entries.get(key)
         if entry is None:

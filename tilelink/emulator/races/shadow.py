@@ -34,8 +34,8 @@ class Role(IntEnum):
     """What an access can be in conflict with.
 
     Signals and polls are indivisible, and in conflict with data; with each other only where a scope is too narrow. A put without
-    a signal is made of words of 8 bytes, each of which is whole and may say of which call it is: with words it is in no
-    conflict, whenever it reads and lands, but with data.
+    a signal, of what atomics have stored, is made of words of 8 bytes, each of which is whole and may say of which call it is:
+    with words it is in no conflict, whenever it reads and lands, but with data. Any other put is data.
     """
 
     READ = 0
