@@ -37,10 +37,10 @@ def collective(
     if topology.num_nodes > 1:
         puts = max(1, min(_MOST_PUTS, -(-packets // PUT_BLOCK), free_sms - 1))
         programs = max(1, min(free_sms - puts, blocks))
-        across = topology.ranks_per_node, puts, PUT_BLOCK
-        return PacketCollective(
-            function, relation.name, source, packets, programs, _BLOCK, 1, relation.protocol, 1, False, False, *across
+        packed = PacketCollective(
+            function, relation.name, source, packets, programs, _BLOCK, protocol=relation.protocol
         )
+        return replace(packed, per_node=topology.ranks_per_node, puts=puts, put_block=PUT_BLOCK)
     per_sm = min(_MOST_PER_SM, -(-blocks // max(1, free_sms)))
     programs = max(1, min(free_sms * per_sm, blocks))  # what does not fit at all is refuted
     by = relation.protocol, relation.shots
