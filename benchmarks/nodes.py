@@ -34,7 +34,7 @@ import lowering
 import topologies
 from benchmarks.attention import changed_late, slowest_us
 from tilelink.bench.machine import topology_of_gpus
-from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.load import fabric_class, load_source, operator_class
 from tilelink.runtime.ranks import gpus_are_shared, join, join_parts, machine
 from tilelink.spec_file import load_overlap
 
@@ -55,7 +55,9 @@ FEW = [
 ]  # bytes: what counts is how soon they are there
 # by stores a program is slower than a network card, which one program keeps busy
 FORMS = {"one_program": {"mover": "Rails(1)"}, "programs": {"mover": "Rails(16)", "chunks": "8"}}
+FORMS["sends"] = {"mover": "LibraryRails(2)"}  # NCCL sends along rails, beside tiles
 FORMS["library"] = {"mover": "Library()"}  # NCCL, in a plan
+BY_NCCL = ("sends", "library")
 PACKETS = {"protocol": "ll", "mover": "OwnKernel()"}
 
 
@@ -114,12 +116,13 @@ def checked(
     topology = topologies.load(topology_of_gpus(), dist.get_world_size(), nodes)
     sms = torch.cuda.get_device_properties(0).multi_processor_count  # of this process
     topology = replace(topology, gpu=replace(topology.gpu, num_sms=min(sms, most_sms, topology.gpu.num_sms)))
-    put = pins.get("mover", "").startswith("Rails")
-    pins = pins | ({"algorithm": "two-shot"} if put and name == "gemm_ar" else {})
+    rails = "Rails" in pins.get("mover", "")
+    pins = pins | ({"algorithm": "two-shot"} if rails and name == "gemm_ar" else {})
     schedule = load_overlap(f"{EXAMPLES / SPECS[name]}:{name}").plan_for(topology, sizes, "bf16", pins)
     module = load_source(lowering.emit(schedule, target), name)
-    fabric = module.SymmetricMemoryFabric if target == "triton" else module.NvshmemFabric
-    op = operator_class(module)(fabric())
+    fabric = fabric_class(module)
+    hosts = {"per_node": dist.get_world_size() // (nodes or 1)} if fabric.__name__ == "HostsFabric" else {}
+    op = operator_class(module)(fabric(**hosts))
     facts = module.check_call(op, 0, 1)
     worst = torch.tensor([sum(one["wrong"] for one in facts), max(one["error"] for one in facts)], device="cuda")
     dist.all_reduce(worst, op=dist.ReduceOp.MAX)
@@ -149,7 +152,7 @@ def measured(
     row: dict[str, Any] = {"operator": name, "sizes": sizes, "nodes": nodes, "target": target}
     packets = {"packets": PACKETS} if (name, sizes) in FEW else {}
     for form, pins in (forms | packets).items():
-        found = checked(name, sizes, nodes, pins, late_calls, "triton" if form == "library" else target, most_sms)
+        found = checked(name, sizes, nodes, pins, late_calls, "triton" if form in BY_NCCL else target, most_sms)
         row |= {f"{form}_{key}": value for key, value in found.items() if key != "serial_us"}
         row["serial_us"] = found.get("serial_us")
     if target == "triton" and not gpus_are_shared():  # a process has one kind of symmetric memory
@@ -164,6 +167,7 @@ def main() -> None:
     parser.add_argument("--drawn", default="", metavar="SEED:COUNT")
     parser.add_argument("--only-drawn", action="store_true")
     parser.add_argument("--operators", default=",".join(SPECS), help="of the rows that are not drawn")
+    parser.add_argument("--forms", default=",".join(FORMS))
     parser.add_argument(
         "--late-calls", type=int, default=1000, help="of each form of a row, with ranks that are late in turn"
     )
@@ -180,7 +184,8 @@ def main() -> None:
         seed, count = map(int, arguments.drawn.split(":"))
         listed += drawn(seed, count, dist.get_world_size())
     pins = dict(one.split("=", 1) for one in arguments.pin)
-    forms = {form: fields if form == "library" else fields | pins for form, fields in FORMS.items()}
+    forms = {form: fields if form in BY_NCCL else fields | pins for form, fields in FORMS.items()}
+    forms = {form: fields for form, fields in forms.items() if form in arguments.forms.split(",")}
     began, lines = time.monotonic(), list[dict[str, Any]]()
     for name, sizes in listed:
         late = torch.tensor([time.monotonic() - began > arguments.seconds], device="cuda")

@@ -95,6 +95,7 @@ _JOIN = (
 TITLES = {
     "NvshmemFabric": "fabric: torch symmetric memory over NVSHMEM",
     "SymmetricMemoryFabric": "fabric: torch symmetric memory",
+    "HostsFabric": "fabric: torch symmetric memory on each host, NCCL between hosts",
     "TritonDistFabric": "fabric: the runtime of Triton-distributed",
     "AmdFabric": "fabric: none for AMD GPUs yet",
 }
@@ -102,8 +103,9 @@ NO_HOST_CODE = "It does not run on GPUs: tilelink has no host code for AMD GPUs 
 UNTRIED = "Nothing has run its host code on AMD GPUs yet."
 
 
-def dialect(target: str, arch: str) -> Dialect:
-    """The spelling of `target` for GPUs of `arch`. Raises UnknownTarget."""
+def dialect(target: str, arch: str, *, sends: bool = False) -> Dialect:
+    """The spelling of `target` for GPUs of `arch`; if a library `sends` to other hosts, with the memory of peers on the own one.
+    Raises UnknownTarget."""
     known = (*TARGETS, NVSHMEM)
     if target not in known:
         raise UnknownTarget(target=target, hint=did_you_mean(target, known), known=", ".join(known))
@@ -123,6 +125,11 @@ def dialect(target: str, arch: str) -> Dialect:
             gluon=False,
             puts=True,
         )
+    if target == "triton" and sends and nvidia:
+        stock = dialect(target, arch)
+        imports, fabrics = _triton("socket"), (*stock.fabrics, "hosts")
+        opens = (*_JOIN[:-1], "fabric = HostsFabric()")
+        return replace(stock, imports=imports, fabrics=fabrics, fabric="HostsFabric", opens=opens)
     if target == "triton":
         return Dialect(
             target=target,

@@ -89,7 +89,7 @@ class StoresAcrossHosts(TileLinkError):
 
     template = (
         "target={target!r} reaches peers by loads and stores, and the schedule of {operator!r} goes from host to host.\n"
-        "Legal: target='triton-nvshmem', which compile takes by itself, or pin={{'mover': 'Library()'}}."
+        "Legal: target='triton-nvshmem', which compile takes by itself, or pin={{'mover': 'LibraryRails(n)'}}."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,6 +71,17 @@ class GpuFabric:
         if name not in self._streams:
             self._streams[name] = self.stream_type(self.new_stream(), self)
         return self._streams[name]
+
+    def channel(self, sms: int) -> dist.ProcessGroup:
+        """The same ranks, with a communicator whose kernels hold at most `sms` SMs. All ranks ask for theirs in one order."""
+        # messages whose buffers NCCL registers for a graph never end beside a kernel that spins (2.28, peers by NVLink)
+        os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
+        options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+        options.config.max_ctas = sms
+        ranks = dist.get_process_group_ranks(self.group)
+        found: dist.ProcessGroup
+        found = dist.new_group(ranks, backend="nccl", pg_options=options, use_local_synchronization=True)
+        return found
 
     def new_stream(self) -> torch.cuda.Stream:
         """One of the 32 high-priority streams that torch hands out in turn; the caller should use none of them."""

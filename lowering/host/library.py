@@ -19,6 +19,7 @@ class LibraryCalls:
 
     stream: torch.cuda.Stream
     fabric: Any
+    messages: Any = None  # a group for what this stream sends
 
     def _current(self) -> Any:
         """A context in which torch works on this stream. Switching streams costs the host more than a library call."""
@@ -67,6 +68,19 @@ class LibraryCalls:
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
         with self._current():
             dist.reduce_scatter_tensor(out, x, group=self.fabric.group)
+
+    def send_receive(self, out: torch.Tensor, x: torch.Tensor, to: int, source: int, sms: int) -> None:
+        """`x` goes to rank `to`, and `out` comes from rank `source`; meanwhile NCCL holds at most `sms` SMs."""
+        if (
+            self.fabric.is_loading
+        ):  # the first message between two ranks allocates, and would wait for kernels that spin
+            self.messages = self.messages or self.fabric.channel(sms)
+            out, x = torch.empty_like(out), x.clone()
+        with self._current():
+            both = [dist.P2POp(dist.irecv, out, group=self.messages, group_peer=source)]
+            both.append(dist.P2POp(dist.isend, x, group=self.messages, group_peer=to))
+            for work in dist.batch_isend_irecv(both):
+                work.wait()
 
     def all_reduce(self, x: torch.Tensor) -> None:
         with self._current():

@@ -123,7 +123,7 @@ class NvshmemFabric(SymmetricMemoryFabric):
         if not symm_mem.is_nvshmem_available():
             raise RuntimeError(
                 "this torch has no NVSHMEM: ranks of other nodes are reached by it. Install torch for CUDA 13 on Linux, "
-                "which brings nvidia-nvshmem-cu13."
+                "which brings nvidia-nvshmem-cu13, or plan with the pin mover=LibraryRails(n), which needs NCCL alone."
             )
         symm_mem.set_backend("NVSHMEM")
         super().__init__(group)

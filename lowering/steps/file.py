@@ -32,7 +32,9 @@ from lowering.targets import TITLES, dialect
 from tilelink.proof.happens_before.exact import exact_signals
 from tilelink.schedule.instance import with_origins
 from tilelink.schedule.printing import printed
-from tilelink.schedule.roles import Schedule
+from tilelink.schedule.roles import Network, Schedule
+from tilelink.schedule.steps import SEND_RECEIVE, Call
+from tilelink.schedule.walk import all_steps
 
 
 def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None, target: str = "triton") -> str:
@@ -46,6 +48,12 @@ def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None,
     schedule = for_gpu(with_origins(schedule), arch, spelling.gluon)
     exact = returning_tokens(schedule, exact_signals(schedule)) if spelling.tokens else frozenset[str]()
     return print_file(passes(schedule, exact), arch, around, target, exact)
+
+
+def sends(schedule: Schedule) -> bool:
+    """Whether a library sends to ranks of other nodes, and nothing else reaches them."""
+    puts = any(isinstance(role.engine, Network) for launch in schedule.launches for role in launch.roles)
+    return not puts and any(isinstance(one, Call) and one.function == SEND_RECEIVE for one in all_steps(schedule))
 
 
 def passes(schedule: Schedule, exact: frozenset[str] = frozenset()) -> Schedule:
@@ -64,7 +72,7 @@ def print_file(
     exact: frozenset[str] = frozenset(),
 ) -> str:
     """The same of a schedule that has gone through all passes."""
-    spelling = dialect(target, arch)
+    spelling = dialect(target, arch, sends=sends(schedule))
     packed, anew = relative(in_packets(schedule))
     taken = checked_names(schedule)
     words, constants = laid_out(packed, elements_in_packets(schedule), anew, taken), Constants(taken)

@@ -7,10 +7,10 @@ from lowering.header import print_header
 from lowering.host_doc import print_doc
 from lowering.source import Source
 from lowering.steps.errors import NothingToPut
-from lowering.steps.file import Around, lower
+from lowering.steps.file import Around, lower, sends
 from lowering.steps.renaming import with_own_names
 from lowering.targets import NVSHMEM, dialect
-from tilelink.elaborate.rails import crosses
+from tilelink.elaborate.rails import puts_words
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.matrices import names_of_matrices
 from tilelink.ir.schedule import Schedule
@@ -19,13 +19,13 @@ from tilelink.ir.schedule import Schedule
 def lower_planned(planned: Schedule, target: str = "triton") -> str:
     """Source text of `planned` in the language of `target`, printed from its steps. Raises UnknownTarget, and errors of
     `lowering.steps.errors`."""
-    spelling, head = dialect(target, planned.machine.arch), Source()
-    if target == NVSHMEM and not crosses(planned):
+    steps, doc, head = elaborated(planned), Source(), Source()
+    spelling = dialect(target, planned.machine.arch, sends=sends(steps))
+    if target == NVSHMEM and not puts_words(planned):
         raise NothingToPut(schedule=planned.name, target=target)
     print_header(head, planned, spelling, kernels=True)
     spec = planned.spec
     results = {name: spec.value(name).local for name in spec.outputs}
-    steps, doc = elaborated(planned), Source()
     print_doc(doc, planned, [buffer.name for buffer in steps.buffers if buffer.places])
     main = print_main(planned, spelling).rstrip()
     machine = planned.machine

@@ -17,11 +17,12 @@ from lowering.steps.routing import INDEX_PROGRAMS
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, tables_in
 from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.printing import in_a_line, region_text
-from tilelink.schedule.roles import CopyEngine, Launch, Phase, Role, Who
+from tilelink.schedule.roles import CopyEngine, Host, Launch, Phase, Role, Who
 from tilelink.schedule.steps import (
     ATTENTION,
     CAUSAL_ATTENTION,
     MERGED_ATTENTION,
+    SEND_RECEIVE,
     Call,
     Compute,
     Load,
@@ -38,7 +39,7 @@ from tilelink.schedule.walk import indices, steps_in
 _PRODUCTS = ("matmul", "matmul_transposed")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
 _ATTENTION = (ATTENTION, CAUSAL_ATTENTION, MERGED_ATTENTION)
-_CALLS = (*_PRODUCTS, *_ATTENTION, *COLLECTIVES)  # of streams
+_CALLS = (*_PRODUCTS, *_ATTENTION, *COLLECTIVES, SEND_RECEIVE)  # of streams
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,11 @@ class Streams(Body):
         if isinstance(self.role.engine, CopyEngine) or step.function not in _CALLS:
             self.cannot(f"call {step.function}", step, f"{', '.join(_CALLS)} on Host()")
         regions = [self.view(one) for one in (*step.results, *step.operands)]
+        if step.function == SEND_RECEIVE:
+            to, source = map(self.spell, step.numbers)
+            sms = self.role.engine.sms if isinstance(self.role.engine, Host) else 0
+            self.out.call(f"{self.stream}.send_receive(", [*regions, f"to={to}", f"source={source}", f"sms={sms}"])
+            return
         if step.function in _PRODUCTS:
             if len(step.operands) != 2:
                 self.cannot(f"multiply {len(step.operands)} matrices", step, "two operands")

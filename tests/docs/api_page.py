@@ -25,6 +25,7 @@ GROUPS = {
         "NeededRows",
         "PlacedRows",
         "Rails",
+        "LibraryRails",
         "Fused",
         "OwnKernel",
         "Library",

@@ -6,6 +6,7 @@ import gc
 import socket
 import weakref
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ import torch.distributed._symmetric_memory as symm_mem
 
 import lowering
 import topologies
+from lowering.host import hosts as host_code
 from lowering.host import nvshmem
 from tests.pipeline.workloads import load
 from tilelink.errors import OtherHosts, StoresAcrossHosts, UnevenHosts
@@ -75,6 +77,7 @@ def test_what_crosses_hosts_is_put() -> None:
     topology = topologies.load("h200-nvswitch", 4, 2)
     rails, library = planned(2, "Rails(1)"), planned(2, "Library()")
     assert target_on(2, rails, topology, None) == "triton-nvshmem"
+    assert target_on(2, planned(2, "LibraryRails(2)"), topology, None) == "triton"
     assert target_on(2, library, topology, None) == target_on(1, rails, topology, None) == "triton"
     assert target_on(2, rails, topology, "triton-distributed") == "triton-distributed"
     with pytest.raises(StoresAcrossHosts, match="triton-nvshmem"):
@@ -87,9 +90,20 @@ def test_a_topology_of_other_hosts_is_refused() -> None:
         target_on(2, planned(None, "CopyEngine()"), topology, None)
 
 
-def test_a_file_stands_on_its_last_fabric() -> None:
-    emitted = lowering.emit(planned(2, "Rails(1)"), "triton-nvshmem")
-    assert fabric_class(load_source(emitted, "ag_gemm")).__name__ == "NvshmemFabric"
+@pytest.mark.parametrize(
+    ("mover", "target", "name"),
+    [
+        ("Rails(1)", "triton-nvshmem", "NvshmemFabric"),
+        ("Rails(1)", "triton", "SymmetricMemoryFabric"),
+        ("LibraryRails(2)", "triton", "HostsFabric"),
+        ("LibraryRails(2)", "triton-distributed", "TritonDistFabric"),
+    ],
+)
+def test_a_file_stands_on_its_last_fabric(mover: str, target: str, name: str) -> None:
+    emitted = lowering.emit(planned(2, mover), target)
+    assert fabric_class(load_source(emitted, "ag_gemm")).__name__ == name
+    if target != "triton-distributed":
+        assert f"{name}()" in emitted
 
 
 class Handle:
@@ -112,6 +126,50 @@ def test_ranks_that_a_network_alone_reaches_have_no_address() -> None:
     assert made.peers[1] is made.local
     assert made.peers[0] is not None and made.peers[0].tolist() == [0, 0, 0]
     assert made.peers[2:] == (None, None)
+
+
+class Group:
+    """Four ranks, this is number 1."""
+
+    def rank(self) -> int:
+        return 1
+
+    def size(self) -> int:
+        return 4
+
+
+def test_ranks_of_other_hosts_have_no_address(monkeypatch: pytest.MonkeyPatch, symmetric: None) -> None:
+    """Ranks 1 and 2 share a host, where they are number 0 and 1."""
+    asked = list[object]()
+
+    def gathered(found: list[str], own: str, group: object) -> None:
+        found[:] = ["a", own, own, "b"]
+
+    def made_of(ranks: list[int], use_local_synchronization: bool) -> str:
+        asked.append((ranks, use_local_synchronization))
+        return "the node"
+
+    monkeypatch.setattr(dist, "all_gather_object", gathered)
+    monkeypatch.setattr(dist, "get_process_group_ranks", lambda _: [10, 11, 12, 13])
+    monkeypatch.setattr(dist, "new_group", made_of)
+    node = host_code.node_of(cast("dist.ProcessGroup", Group()), None)
+    assert tuple(node) == (4, (1, 2), "the node") and asked == [([11, 12], True)]
+    monkeypatch.setattr(Handle, "rank", 0)
+    made = host_code.NodeSymmetric((3,), torch.float32, torch.device("cpu"), node)
+    assert [peer is None for peer in made.peers] == [True, False, False, True]
+    assert made.peers[1] is made.local and made.peers[2].tolist() == [1, 1, 1]
+    assert [bool(one) for one in made.pointers.tolist()] == [False, True, True, False]
+
+
+def test_one_host_may_be_cut_into_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gathered(found: list[str], own: str, group: object) -> None:
+        assert own == "0"
+        found[:] = ["0", "0", "1", "1"]
+
+    monkeypatch.setattr(dist, "all_gather_object", gathered)
+    monkeypatch.setattr(dist, "get_process_group_ranks", lambda _: [0, 1, 2, 3])
+    monkeypatch.setattr(dist, "new_group", lambda ranks, use_local_synchronization: ranks)
+    assert tuple(host_code.node_of(cast("dist.ProcessGroup", Group()), 2)) == (4, (0, 1), [0, 1])
 
 
 @pytest.mark.usefixtures("symmetric")

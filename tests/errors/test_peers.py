@@ -95,6 +95,7 @@ def test_all_ranks_raise_what_one_found(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(symm_mem, "empty", lambda shape, dtype, device: torch.zeros(shape, dtype=dtype))
     monkeypatch.setattr(symm_mem, "rendezvous", lambda *_: Handle())
     monkeypatch.setattr(peers, "wrong_words", lambda *_: [])
+    monkeypatch.setattr(peers, "on_this_host", lambda group: group)
     monkeypatch.setattr(dist, "all_gather_object", gather)
     with pytest.raises(PeersDiffer, match="rank 1 to rank 0 by copies, 3 of 262,144 words"):
         peers.check_peers(cast("dist.ProcessGroup", Group()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tilelink.elaborate import rails, signals
@@ -85,27 +86,37 @@ def _within_reach(exchange: Exchange, body: tuple[Step, ...]) -> tuple[Step, ...
     return (If(Index("max", (owner + 1 - reader, 0)), 0, body),)
 
 
-def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
-    """Chunks by copy engines, in the order of the exchange, each behind its source and before its signal. Roles follow each
-    other: several streams share one wait for peers, whose word they could see at different times."""
+def streams(schedule: Schedule, launch: CopyProgram) -> tuple[str, ...]:
+    """Those of a copy program: calls of a library hold up one of their own."""
+    along = schedule.exchange(launch.exchange).mover.library_sms > 0
+    return (f"{launch.stream}_rails", launch.stream) if along else (launch.stream,)
+
+
+def copies(schedule: Schedule, launch: CopyProgram) -> Iterator[tuple[str, Role]]:
+    """Chunks by copy engines, in the order of the exchange, each behind its source and before its signal, and what a library
+    sends. Roles follow each other on a stream: several streams share one wait for peers, whose word they could see at different
+    times."""
     exchange = schedule.exchange(launch.exchange)
     if not exchange.mover.crosses_nodes:
         phases = [_copied(schedule, launch)]
     elif exchange.relayed:
-        phases = [rails.brought(schedule, exchange, ready(schedule, exchange))]
+        phases = [rails.brought(schedule, exchange, ready(schedule, exchange))] if schedule.ranks_per_node > 1 else []
+    elif schedule.ranks_per_node == 1:
+        phases = [rails.told_all(schedule, exchange)]
     else:
         phases = [*rails.handed(schedule, exchange, ready(schedule, exchange))]
-    roles: list[Role] = []
-    if launch.awaits_done:
+    if exchange.mover.library_sms:
+        yield streams(schedule, launch)[0], rails.sent(schedule, exchange, ready(schedule, exchange))
+    if launch.awaits_done and schedule.ranks_per_node > 1:
         done = Phase(1, (Wait(signals.DONE, (0,), (call - 1) * (schedule.ranks_per_node - 1)),), every=True)
         if launch.streams > 1:
-            roles.append(Role(f"{launch.stream}_begin", CopyEngine(), (done,)))
+            yield launch.stream, Role(f"{launch.stream}_begin", CopyEngine(), (done,))
         else:
             phases.insert(0, done)
     if launch.tells_end:
         word = schedule.copied_word(launch) + (PROGRAM if launch.streams > 1 else 0)
         phases.append(Phase(1, (Notify(signals.COPIED, (word,), rank, call),), every=True))
-    return (*roles, Role(launch.stream, CopyEngine(launch.streams), tuple(phases)))
+    yield launch.stream, Role(launch.stream, CopyEngine(launch.streams), tuple(phases))
 
 
 def _copied(schedule: Schedule, launch: CopyProgram) -> Phase:

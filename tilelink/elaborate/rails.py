@@ -19,19 +19,35 @@ from tilelink.elaborate.positions import TILE
 from tilelink.elaborate.regions import Box, chunk_box, chunk_region
 from tilelink.elaborate.stores import STEP
 from tilelink.ir.calls import PacketCollective
-from tilelink.ir.node_sums import from_nodes, in_strips, strips_of
+from tilelink.ir.node_sums import as_sent, from_nodes, in_strips, strips_of
 from tilelink.ir.nodes import CommRole, Exchange
 from tilelink.ir.schedule import Schedule
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.network import TRANSPORTS
-from tilelink.schedule.roles import MeshAxis, Phase
-from tilelink.schedule.steps import Compute, For, Let, Load, Move, Notify, Order, Step, Store, Sync, Wait
+from tilelink.schedule.roles import Host, MeshAxis, Phase, Role
+from tilelink.schedule.steps import (
+    SEND_RECEIVE,
+    Call,
+    Compute,
+    For,
+    Let,
+    Load,
+    Move,
+    Notify,
+    Order,
+    Step,
+    Store,
+    Sync,
+    Wait,
+)
 
 # what the weakest promises is what all of them promise: a signal tells of its own put, and whoever issues it asks when its source
 # is free
 WEAKEST = TRANSPORTS["NVSHMEM put_signal_nbi"]
+SENT = TRANSPORTS["NCCL send and stream write"]
 GROUP, PEER, CHUNK, PART, OWNER = (Index(name) for name in ("group", "peer", "chunk", "part", "owner"))
+SOURCE = Index("source")  # the node from which a rank receives, while it sends to `group`
 _QUIET = Sync(Order.QUIET)
 _ADDED_ROWS, _ADDED_COLS = 16, 256  # of a tile that is added at a time: 32 registers of a thread of 4 warps
 
@@ -40,14 +56,20 @@ def mesh(schedule: Schedule) -> tuple[MeshAxis, ...]:
     """The dimensions of the ranks."""
     if not crosses(schedule):
         return (MeshAxis("ranks", schedule.num_ranks),)
-    local = schedule.ranks_per_node
-    return MeshAxis("nodes", schedule.num_ranks // local, WEAKEST), MeshAxis("local", local)
+    local, transport = schedule.ranks_per_node, WEAKEST if puts_words(schedule) else SENT
+    return MeshAxis("nodes", schedule.num_ranks // local, transport), MeshAxis("local", local)
 
 
 def crosses(schedule: Schedule) -> bool:
     """Whether anything of the schedule goes over a network."""
+    return any(exchange.mover.crosses_nodes for exchange in schedule.exchanges) or puts_words(schedule)
+
+
+def puts_words(schedule: Schedule) -> bool:
+    """Whether a rank puts to others, which it has to tell of the end of a call. Who receives from a library needs no
+    such word: it receives in its own call."""
     put = (launch for launch in schedule.launches if isinstance(launch, PacketCollective) and launch.per_node)
-    return any(exchange.mover.crosses_nodes for exchange in schedule.exchanges) or any(put)
+    return any(exchange.mover.puts for exchange in schedule.exchanges) or any(put)
 
 
 # ---- the end of a call -------------------------------------------------------------------------------------------------
@@ -63,7 +85,7 @@ def near(schedule: Schedule) -> tuple[Number, int]:
 
 def ended(schedule: Schedule) -> tuple[Step, ...]:
     """Rails are told that this rank has ended the call."""
-    if not crosses(schedule):
+    if not puts_words(schedule):
         return ()
     size = schedule.ranks_per_node
     nodes = schedule.num_ranks // size
@@ -116,6 +138,46 @@ def _ends(schedule: Schedule, exchange: Exchange, owner: Number) -> tuple[Region
     return chunk_region(schedule, source, exchange, number, box), there
 
 
+def told_all(schedule: Schedule, exchange: Exchange) -> Phase:
+    """A node of one rank hands on nothing: the stream waits for what the library brings, so that its end is that of both."""
+    nodes, chunks = schedule.num_ranks, exchange.chunks
+    let: Let = (("owner", (rank + 1 + TILE // chunks) % nodes), ("chunk", TILE % chunks))
+    wait = Wait(signals.arrived(exchange.name), (OWNER, CHUNK), call, (exchange.target,))
+    return Phase((nodes - 1) * chunks, (wait,), let, title="chunks that have come from other nodes")
+
+
+# ---- what a library sends ----------------------------------------------------------------------------------------------
+
+
+def sent(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> Role:
+    """Chunk by chunk to the rail of one node, while as much comes from the rail of another one: own chunks, which are gathered,
+    or sums of this node's parts. `ready`: the wait for an own chunk."""
+    size, nodes, chunks, name = _local(exchange), _nodes(schedule, exchange), exchange.chunks, exchange.name
+    box, node, step = chunk_box(exchange, CHUNK), rank // size, TILE // chunks
+    back = (node + _first(step, nodes, -exchange.order.ranks.direction)) % nodes
+    let: Let = (
+        ("group", _turned(exchange, node, step, nodes)),
+        ("source", back),
+        ("peer", GROUP * size + rank % size),
+        ("owner", SOURCE * size + rank % size),
+        ("chunk", TILE % chunks),
+    )
+    if exchange.relayed:
+        strips = strips_of(exchange)
+        ready = (Wait(signals.of_node(name), (GROUP, CHUNK), call * strips, (sums_of(exchange),)),)
+        here = _sums(exchange, box)
+        come = chunk_region(schedule, from_nodes(exchange), exchange, SOURCE, box)
+        told = Notify(signals.far(name), (SOURCE, CHUNK), rank, call)
+        title = "sums of this node's parts to the rails, and theirs from these"
+    else:
+        here, come = chunk_region(schedule, exchange.source, exchange, None, box), _ends(schedule, exchange, OWNER)[0]
+        told = Notify(signals.arrived(name), (OWNER, CHUNK), rank, call)
+        title = "own chunks to the rails, and theirs from these"
+    meet = Call(SEND_RECEIVE, (come,), (here,), numbers=(PEER, OWNER))
+    phase = Phase((nodes - 1) * chunks, (*ready, meet, told), let, title=title)
+    return Role(f"{name}_rails", Host(1, exchange.mover.library_sms), (phase,))
+
+
 # ---- scatters ----------------------------------------------------------------------------------------------------------
 
 
@@ -157,9 +219,12 @@ def relayed(schedule: Schedule, comm: CommRole, ready: tuple[Step, ...]) -> Phas
     beside = GROUP * size + (rank % size + 1 + STEP) % size
     come = Wait(signals.arrived(name), (PART, CHUNK), call, (exchange.target,))
     waits = (For("step", size - 1, (come,), (("part", beside),)),) if size > 1 else ()
+    body: tuple[Step, ...] = (*ready, *waits, *_added(schedule, exchange, box, beside))
+    if not exchange.mover.puts:
+        body += (Notify(signals.of_node(name), (GROUP, CHUNK), rank),)
+        return Phase((nodes - 1) * cut.chunks, body, let, title="sums of this node's parts for the rails")
     there = chunk_region(schedule, from_nodes(exchange), exchange, rank // size, box, own)
     told = Notify(signals.far(name), (rank // size, strip), own, call)
-    body: tuple[Step, ...] = (*ready, *waits, *_added(schedule, exchange, box, beside))
     body += (Wait(signals.DONE_FAR, (GROUP,), call - 1), Move((_sums(exchange, box),), (there,), told), _QUIET)
     return Phase((nodes - 1) * cut.chunks, body, let, title="sums of this node's parts to the rails")
 
@@ -170,12 +235,12 @@ def sums_of(exchange: Exchange) -> str:
 
 
 def buffers(schedule: Schedule) -> Iterator[Buffer]:
-    """A network card reads them."""
+    """A network card that puts them reads symmetric memory alone."""
     for one in schedule.exchanges:
         if one.relayed:
             _, *part = schedule.buffer(one.target).shape
-            shape = (_nodes(schedule, one), *part)
-            yield Buffer(sums_of(one), Memory.SYMMETRIC, shape, schedule.buffer(one.target).dtype)
+            shape, memory = (_nodes(schedule, one), *part), Memory.SYMMETRIC if one.mover.puts else Memory.LOCAL
+            yield Buffer(sums_of(one), memory, shape, schedule.buffer(one.target).dtype)
 
 
 def _sums(exchange: Exchange, inside: Box) -> Region:
@@ -225,7 +290,7 @@ def parts_to_add(schedule: Schedule, exchange: Exchange | None, *, own: bool) ->
     size, nodes = _local(exchange), _nodes(schedule, exchange)
     here = rank // size * size + (rank % size + first + STEP) % size
     there = (rank // size + 1 + STEP) % nodes
-    every = Parts(here, size - first, exchange), Parts(there, nodes - 1, in_strips(exchange), from_nodes(exchange))
+    every = Parts(here, size - first, exchange), Parts(there, nodes - 1, as_sent(exchange), from_nodes(exchange))
     return tuple(parts for parts in every if parts.many)
 
 
@@ -254,5 +319,8 @@ def _beside(exchange: Exchange, position: Number) -> Number:
 
 def _turned(exchange: Exchange, own: Number, position: Number, size: int) -> Number:
     """The node, or the place in a node, at a position of the order of the exchange, in which the own one is last."""
-    first = 1 + position if exchange.order.ranks.direction > 0 else size - 1 - position
-    return (own + first) % size
+    return (own + _first(position, size, exchange.order.ranks.direction)) % size
+
+
+def _first(position: Number, size: int, direction: int) -> Number:
+    return 1 + position if direction > 0 else size - 1 - position

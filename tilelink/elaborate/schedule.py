@@ -189,11 +189,10 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case CopyOwn(exchange):
                 yield _alone(f"own_{exchange}", CopyEngine(), (movers.copy_own(planned, exchange),), "the own part")
             case CopyProgram():
-                joins = (MAIN,) if launch.after_source else ()
-                streams.append(launch.stream)
-                for role in movers.copies(planned, launch):
-                    yield Launch(launch.stream, (role,), joins)
-                    joins = ()
+                joins = {name: (MAIN,) for name in movers.streams(planned, launch) if launch.after_source}
+                for stream, role in movers.copies(planned, launch):
+                    streams.append(stream)
+                    yield Launch(stream, (role,), joins.pop(stream, ()))
             case LibraryOp():
                 yield Launch(MAIN, (library_op(planned, launch),))
             case SortRows():
@@ -215,7 +214,7 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                 ending = () if launch.within else (Phase(1, finished(planned, launch), title=THIS_CALL),)
                 if ending or streams:
                     engine: Engine = Sms(1, 1, 1) if ending else Host()
-                    if ending and (launch.by_copy or rails.crosses(planned)):
+                    if ending and (launch.by_copy or rails.puts_words(planned)):
                         engine = CopyEngine() if launch.by_copy else Network()
                     yield Launch(MAIN, (Role("finish", engine, ending),), tuple(dict.fromkeys(streams)))
 
@@ -282,7 +281,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
 
 def _beside(planned: Planned, comm: CommRole, kernel: Kernel, every: tuple[Phase, ...]) -> Role:
     """Programs that move what tiles do not."""
-    puts = planned.exchange(comm.exchange).mover.crosses_nodes
+    puts = planned.exchange(comm.exchange).mover.puts
     engine = Network(comm.programs) if puts else Sms(comm.programs, kernel.warps)
     return Role(_mover(planned, comm), engine, (*every, movers.programs(planned, comm)))
 

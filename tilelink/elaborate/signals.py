@@ -5,7 +5,8 @@
 | `X_count` | here, by those that make the source of X | a tile or a call of a library has made its piece of a chunk |
 | `X_ready` | at peers that pull | the own part, or a chunk of it, may be pulled |
 | `X_arrived` | where it is read | a chunk is there; of a bounded exchange, an item |
-| `X_far` | where it is read | a strip of the sum of another node is there |
+| `X_of_node_added` | here | a program has added a strip of what this node has for another one |
+| `X_far` | where it is read | a strip, or a chunk, of the sum of another node is there |
 | `X_free` | at the sender of a bounded exchange | the slot of an item may be used again |
 | `X_place` | at every rank | in which place of its pool the output of this call lies |
 | `X_gathered` | here | a program has gathered its blocks |
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 
 from tilelink.ir.calls import PacketCollective
 from tilelink.ir.movers import Issuer, Transfer
-from tilelink.ir.node_sums import in_strips
+from tilelink.ir.node_sums import as_sent
 from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Finish, Kernel, Kind, TellPlace
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.schedule.index import Number, call
@@ -42,6 +43,10 @@ def ready(exchange: str) -> SignalName:
 
 def arrived(exchange: str) -> SignalName:
     return f"{exchange}_arrived"
+
+
+def of_node(exchange: str) -> SignalName:
+    return f"{exchange}_of_node_added"
 
 
 def far(exchange: str) -> SignalName:
@@ -128,7 +133,9 @@ def declared(planned: Planned) -> Iterator[Signal]:
         yield Signal(counted(name), (ranks if exchange.kind is Kind.SCATTER else 1, chunks))
         yield from (Signal(word(name), (ranks, chunks)) for word in (ready, arrived))
         if exchange.relayed:
-            yield Signal(far(name), (ranks // planned.ranks_per_node, in_strips(exchange).chunks))
+            nodes = ranks // planned.ranks_per_node
+            yield Signal(of_node(name), (nodes, chunks))
+            yield Signal(far(name), (nodes, as_sent(exchange).chunks))
     yield Signal(COPIED, (streams_that_tell(planned),))
     for launch in planned.launches:
         if isinstance(launch, PacketCollective) and launch.within:

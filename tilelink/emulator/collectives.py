@@ -1,18 +1,25 @@
-"""Library collectives (NCCL): all ranks meet, then the result is computed in fp32 and rounded."""
+"""Library collectives (NCCL): all ranks meet, then the result is computed in fp32 and rounded. In a send with its receive a rank
+meets two others: it leaves when its sender has come, and its receiver too, as for a large message."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 
 from tilelink.emulator.errors import CollectiveMismatch
-from tilelink.emulator.operations import Collective, CollectiveKind
+from tilelink.emulator.operations import Collective, CollectiveKind, SendReceive, describe
 from tilelink.emulator.task import Wait
 
 if TYPE_CHECKING:
     from tilelink.emulator.machine import Machine
+    from tilelink.emulator.task import Task
+
+
+_Way = tuple[str, int, int]  # a stream, the rank that sends, and the one that receives
 
 
 @dataclass(slots=True)
@@ -53,6 +60,46 @@ class Meetings:
     def _missing(self, part: Collective, meeting: _Meeting) -> str:
         ranks = [rank for rank in range(self._machine.num_ranks) if rank not in meeting.parts]
         return f"ranks {', '.join(map(str, ranks))} to come to {part}"
+
+
+class Messages:
+    """Those of each stream from a rank to another one, in their order."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._sent: dict[_Way, list[torch.Tensor]] = defaultdict(list)
+        self._awaited: dict[_Way, int] = defaultdict(int)  # receives that a rank has come to
+
+    def meet(self, stream: str, rank: int, part: SendReceive, task: Task) -> None:
+        """Block the running task until both other ranks are here. Raises `CollectiveMismatch` when what comes has another
+        shape."""
+        machine, out, come = self._machine, (stream, rank, part.to), (stream, part.source, rank)
+        number, mine = self._awaited[come], len(self._sent[out])
+        machine.released(task, ("message", *out, mine))
+        self._sent[out].append(part.x.clone())
+        self._awaited[come] += 1
+        for way in (out, come):
+            machine.scheduler.wake(("message", *way))
+        while len(self._sent[come]) <= number or self._awaited[out] <= mine:
+            wait = Wait(lambda: f"ranks {part.source} and {part.to} to come to {part}", keys=_keys(out, come))
+            machine.scheduler.block(wait)
+        found = self._sent[come][number]
+        if found.shape != part.out.shape or found.dtype != part.out.dtype:
+            raise CollectiveMismatch(
+                stream=stream,
+                number=number,
+                rank=rank,
+                own=f"a receive into {describe(part.out)}",
+                other_rank=part.source,
+                other=f"a send of {describe(found)}",
+            )
+        machine.acquired(task, ("message", *come, number))
+        part.out.copy_(found)
+        self._sent[come][number] = found[:0]
+
+
+def _keys(*ways: _Way) -> tuple[Hashable, ...]:
+    return tuple(("message", *way) for way in ways)
 
 
 def _compute(kind: CollectiveKind, parts: list[Collective]) -> None:

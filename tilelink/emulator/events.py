@@ -106,7 +106,8 @@ class Released:
 
     Tokens are tuples whose first item says what happened: ("launch", n) when a stream starts the programs of its
     launch, ("launch", n, program) when a program ends, ("done", rank, stream, position) when a stream has done
-    an operation, ("collective", stream, number) when a rank comes to a meeting, ("run", n) when run n - 1 is over.
+    an operation, ("collective", stream, number) when a rank comes to a meeting,
+    ("message", stream, from, to, number) when it comes to send, ("run", n) when run n - 1 is over.
     """
 
     task: TaskId

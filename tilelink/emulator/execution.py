@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import triton.language as tl
 
-from tilelink.emulator.collectives import Meetings
+from tilelink.emulator.collectives import Meetings, Messages
 from tilelink.emulator.events import Kind, Semantic, Via
 from tilelink.emulator.failing import errors_of_kernel
 from tilelink.emulator.machine import Places
-from tilelink.emulator.operations import After, Attention, Copy, Launch, Matmul, Meet, WaitAtLeast, WaitEqual, Write
+from tilelink.emulator.operations import (
+    After,
+    Attention,
+    Copy,
+    Launch,
+    Matmul,
+    Meet,
+    SendReceive,
+    WaitAtLeast,
+    WaitEqual,
+    Write,
+)
 from tilelink.emulator.place import is_adapter
 from tilelink.emulator.task import Wait
 
@@ -41,6 +52,7 @@ class Execution:
         self._any_order = any_order
         self._interpreter = interpreter
         self._meetings = Meetings(machine)
+        self._messages = Messages(machine)
         self._streams: dict[tuple[int, str], EmulatedStream] = {}
         self._launches = 0
 
@@ -116,6 +128,8 @@ class Execution:
                 self._library("the library's attention", operation.taken, operation.made, operation.run, stream)
             case Meet():
                 self._meet(operation, stream, task)
+            case SendReceive():
+                self._send_receive(operation, stream, task)
 
     def _launch(self, launch: Launch, stream: EmulatedStream, task: Task) -> None:
         """Start programs as SMs become free; done when all of them are."""
@@ -221,6 +235,15 @@ class Execution:
         self._machine.acquired(task, token)
         self._tell(Kind.STORE, Via.LIBRARY, collective.out)
         self._machine.give_sm(stream.rank)
+
+    def _send_receive(self, part: SendReceive, stream: EmulatedStream, task: Task) -> None:
+        for _ in range(part.sms):
+            self._machine.take_sm(stream.rank, "the library's send_receive")
+        self._tell(Kind.LOAD, Via.LIBRARY, part.x)
+        self._messages.meet(stream.name, stream.rank, part, task)
+        self._tell(Kind.STORE, Via.LIBRARY, part.out)
+        for _ in range(part.sms):
+            self._machine.give_sm(stream.rank)
 
     def _tell(self, kind: Kind, via: Via, tensor: torch.Tensor, semantic: Semantic = Semantic.NONE) -> None:
         """A stream operation touched a contiguous tensor, or a matrix whose rows are."""

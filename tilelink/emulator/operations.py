@@ -194,7 +194,21 @@ class Meet:
         return str(self.collective)
 
 
-Operation = Launch | Copy | Write | WaitAtLeast | WaitEqual | After | Matmul | Attention | Meet
+@dataclass(frozen=True, slots=True)
+class SendReceive:
+    """`x` goes to rank `to`, and `out` comes from rank `source`; the library holds `sms` SMs meanwhile."""
+
+    out: torch.Tensor
+    x: torch.Tensor
+    to: int
+    source: int
+    sms: int
+
+    def __str__(self) -> str:
+        return f"send_receive of {describe(self.x)} to rank {self.to}, from rank {self.source}"
+
+
+Operation = Launch | Copy | Write | WaitAtLeast | WaitEqual | After | Matmul | Attention | Meet | SendReceive
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tilelink.emulator.errors import UnknownPolicy
-from tilelink.emulator.operations import Copy, Meet, Transfer, Write
+from tilelink.emulator.operations import Copy, Meet, SendReceive, Transfer, Write
 from tilelink.emulator.scheduler import Policy
 from tilelink.emulator.task import Task
 
@@ -145,7 +145,7 @@ class CopiesEarly(Directed):
 
 
 def _moves(task: Task) -> bool:
-    return isinstance(task.operation, (Copy, Write, Meet, Transfer))
+    return isinstance(task.operation, (Copy, Write, Meet, SendReceive, Transfer))
 
 
 class _Learning(Directed):

@@ -22,6 +22,7 @@ from tilelink.emulator.operations import (
     Matmul,
     Meet,
     Operation,
+    SendReceive,
     WaitAtLeast,
     WaitEqual,
     Write,
@@ -123,6 +124,8 @@ def enqueuing(stream: str, operation: Operation, place: Place) -> Enqueuing:
             return Enqueuing(stream, "attention", str(operation), constants=numbers, place=place)
         case Meet():
             return Enqueuing(stream, "collective", str(operation.collective), place=place)
+        case SendReceive():
+            return Enqueuing(stream, "send_receive", describe(operation.x), place=place)
 
 
 def constants_of(launch: Launch) -> tuple[Constant, ...]:

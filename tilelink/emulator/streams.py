@@ -33,6 +33,7 @@ from tilelink.emulator.operations import (
     Matmul,
     Meet,
     Operation,
+    SendReceive,
     WaitAtLeast,
     WaitEqual,
     Write,
@@ -219,6 +220,10 @@ class EmulatedStream(StandIn):
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor) -> None:
         """Enqueue out = own rows of the sum of all ranks' x[num_ranks * rows, ...]; holds an SM as well."""
         self._collective(Collective(CollectiveKind.REDUCE_SCATTER, out, x))
+
+    def send_receive(self, out: torch.Tensor, x: torch.Tensor, to: int, source: int, sms: int) -> None:
+        """Enqueue: `x` goes to rank `to`, and `out` comes from rank `source`; holds `sms` SMs until both have come."""
+        self._enqueue(SendReceive(out, x, to, source, sms))
 
     def all_reduce(self, x: torch.Tensor) -> None:
         """Enqueue x = the sum of all ranks' x; holds an SM as well."""

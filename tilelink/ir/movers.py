@@ -65,6 +65,7 @@ class ChunkMover(Mover, ABC):
     listed: ClassVar[bool] = False  # whether it moves only rows that a routing says their receiver needs
     only_pinned: ClassVar[bool] = False  # whether it is planned only if a pin asks for it
     crosses_nodes: ClassVar[bool] = False  # whether it reaches ranks of other nodes, which loads and stores do not
+    puts: ClassVar[bool] = False  # whether programs put what goes there
 
     @property
     def sms(self) -> int:
@@ -72,9 +73,17 @@ class ChunkMover(Mover, ABC):
         return 0
 
     @property
-    def beside_tiles(self) -> bool:
+    def library_sms(self) -> int:
+        """SMs that calls of a library hold while tiles wait for them."""
+        return 0
+
+    def programs(self, *, scattered: bool) -> int:
+        """How many move what is scattered, or gathered, beside tiles."""
+        return self.sms
+
+    def beside_tiles(self, *, scattered: bool) -> bool:
         """Whether it moves within a launch of tiles, while these are computed."""
-        return self.sms > 0
+        return self.programs(scattered=scattered) > 0
 
     @property
     def tile_rows(self) -> int:
@@ -178,8 +187,7 @@ class CopyWarps(ChunkMover):
 
     issuer: ClassVar[Issuer] = Issuer.WARPS
 
-    @property
-    def beside_tiles(self) -> bool:
+    def beside_tiles(self, *, scattered: bool) -> bool:
         return True
 
     def what(self, exchange: str) -> str:
@@ -255,18 +263,13 @@ class Fused(ChunkMover):
 
 
 @dataclass(frozen=True, slots=True)
-class Rails(OnSms):
-    """Across nodes: `num_sms` programs put chunks to the rank of the same place on each node; copy engines bring them there, or
-    hand them on. What is scattered these programs add up first."""
+class AlongRails(OnSms):
+    """What `Rails` and `LibraryRails` have in common."""
 
     # of what is gathered a chunk crosses the network once for each node, as in FLUX and Triton-distributed; of what is scattered
     # the sum of a node does, as in NCCL's RailA2A
     issuer: ClassVar[Issuer] = Issuer.STREAMS
     crosses_nodes: ClassVar[bool] = True
-    _TRIED: ClassVar[tuple[int, ...]] = (1, 4, 8, 16)
-
-    def what(self, exchange: str) -> str:
-        return f"puts of {exchange} to other nodes, and copies inside of nodes"
 
     def why_not_without_atomics(self, transfer: Transfer, *, by_tiles: bool) -> str:
         return ""  # between nodes words are set, and rules ask for atomics inside of them
@@ -278,6 +281,37 @@ class Rails(OnSms):
         return topology.copy_engine_start_us, COPY_START_US
 
 
+@dataclass(frozen=True, slots=True)
+class Rails(AlongRails):
+    """Across nodes: `num_sms` programs put chunks to the rank of the same place on each node, which they add up first if they are
+    scattered; copy engines do the rest."""
+
+    puts: ClassVar[bool] = True
+    _TRIED: ClassVar[tuple[int, ...]] = (1, 4, 8, 16)
+
+    def what(self, exchange: str) -> str:
+        return f"puts of {exchange} to other nodes, and copies inside of nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryRails(AlongRails):
+    """The same by NCCL, with `num_sms` SMs left to it."""
+
+    # send and receive on a stream, one rail after the other; as many programs as SMs add up what is scattered
+
+    _TRIED: ClassVar[tuple[int, ...]] = (2, 4, 8, 16)
+
+    @property
+    def library_sms(self) -> int:
+        return 1 << (self.num_sms - 1).bit_length()  # NCCL rounds the channels of messages up to a power of two
+
+    def programs(self, *, scattered: bool) -> int:
+        return self.num_sms if scattered else 0  # what is gathered is sent as it is
+
+    def what(self, exchange: str) -> str:
+        return f"sends of {exchange} to other nodes, and copies inside of nodes"
+
+
 MOVERS: tuple[type[ChunkMover], ...] = (
     CopyEngine,
     CommSms,
@@ -286,6 +320,7 @@ MOVERS: tuple[type[ChunkMover], ...] = (
     PlacedRows,
     Fused,
     Rails,
+    LibraryRails,
 )  # in the order in which the search tries them
 
 

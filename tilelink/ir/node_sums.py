@@ -31,6 +31,11 @@ def parts_added(exchange: Exchange) -> int:
     return ranks.ranks_per_node + ranks.num_ranks // ranks.ranks_per_node - 1 if exchange.relayed else ranks.num_ranks
 
 
+def as_sent(exchange: Exchange) -> Exchange:
+    """The exchange, cut as sums of nodes cross the network: a library sends whole chunks, programs put what they have added."""
+    return in_strips(exchange) if exchange.mover.puts else exchange
+
+
 def in_strips(exchange: Exchange) -> Exchange:
-    """The exchange, cut as sums of nodes are put."""
+    """The exchange, cut as sums of nodes are added."""
     return replace(exchange, chunks=exchange.chunks * strips_of(exchange))

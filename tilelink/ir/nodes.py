@@ -6,15 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, TypeVar
 
-from tilelink.ir.calls import (
-    LibraryCollective,
-    LibraryOp,
-    ListPlaces,
-    ListRows,
-    PacketCollective,
-    SortRows,
-    StateMerge,
-)
+from tilelink.ir.calls import LibraryCollective, LibraryOp, ListPlaces, ListRows, PacketCollective, SortRows, StateMerge
 from tilelink.ir.enums import Choice
 from tilelink.ir.movers import ChunkMover, Transfer
 from tilelink.ir.order import ChunkOrder, Cut, Die, TileOrder
@@ -86,6 +78,14 @@ class Exchange:
     def relayed(self) -> bool:
         """Whether ranks of a node add what they have for another one before it leaves."""
         return self.kind is Kind.SCATTER and self.mover.crosses_nodes
+
+    @property
+    def programs(self) -> int:
+        return self.mover.programs(scattered=self.kind is Kind.SCATTER)
+
+    @property
+    def beside_tiles(self) -> bool:
+        return self.mover.beside_tiles(scattered=self.kind is Kind.SCATTER)
 
     @property
     def chunk_rows(self) -> int:

@@ -21,6 +21,7 @@ from tilelink.planner.library_cost import library_attention, library_matmul
 from tilelink.planner.links import index_us
 from tilelink.planner.loop_bounds import Around, Busy, group_of, loop_us, num_tiles
 from tilelink.planner.memo import remembered
+from tilelink.planner.rails import held_sms
 from tilelink.planner.rules import peer_atomics
 from tilelink.planner.structure import Structure, around
 from tilelink.planner.tile_cost import COUNT_US, LATE_COUNT_US
@@ -71,10 +72,11 @@ def _loops(structure: Structure, chosen: Chosen, exchanges: dict[str, ExchangeCh
             folded[structure.groups[maker].name] = group.name
     hosts = {inner: outer for outer, inner in folded.items()}
     for name, exchange in exchanges.items():
-        if exchange.mover.sms:
+        scattered = relation_of(structure, name).kind is Kind.SCATTER
+        if programs := exchange.mover.programs(scattered=scattered):
             host = beside_group(structure, name)
             host = hosts.get(host, host)
-            beside[host] = beside.get(host, 0) + exchange.mover.sms
+            beside[host] = beside.get(host, 0) + programs
     for index, group in enumerate(structure.groups):
         option = chosen["compute", group.name]
         if not isinstance(option, ComputeChoice) or option.sum_in_epilogue:
@@ -180,7 +182,11 @@ def taken_sms(structure: Structure, chosen: Chosen) -> tuple[int, ...]:
             most = option.mover.sms
             if option.mover.issuer is Issuer.STREAMS and waits:
                 most = topology.num_ranks - 1 if option.per_peer else 1
-            movers = {one + more for one in movers for more in (0, most)}
+            taken = {0, most}
+            if option.mover.crosses_nodes:
+                held = held_sms(topology, option.mover)
+                taken = {held + option.mover.programs(scattered=scattered) for scattered in (False, True)}
+            movers = {one + more for one in movers for more in taken}
     return tuple(sorted(movers))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilelink.ir.calls import PacketCollective
 from tilelink.ir.graph import Copy, Merging, Relation
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import (
@@ -145,17 +146,16 @@ class Builder:
             return False
         for launch in reversed(self.out):
             if not isinstance(launch, CopyProgram):
-                return isinstance(launch, Kernel) and self._puts(launch)
+                return isinstance(launch, Kernel) and self._tells_all(launch)
             if launch.after_source:
                 return False
         return False
 
-    def _puts(self, kernel: Kernel) -> bool:
-        """Whether programs of the kernel reach all ranks, other nodes among them."""
-        if self.problem.topology.num_nodes == 1:
-            return True
-        told = [comm.exchange for comm in kernel.comm]
-        return any(make_exchange(self.problem, one).mover.crosses_nodes for one in self.relations if one.name in told)
+    def _tells_all(self, kernel: Kernel) -> bool:
+        """Whether programs of the kernel reach all ranks that are told of the end of a call: those to which programs put, too."""
+        put = {one.name for one in self.exchanges if one.mover.puts}
+        packets = any(isinstance(one, PacketCollective) and one.per_node for one in self.out)
+        return not (put or packets) or any(comm.exchange in put for comm in kernel.comm)
 
     def _tell_places(self) -> None:
         """As early as a program can: peers that are later than this rank find the place there."""
@@ -302,7 +302,7 @@ class Builder:
             return self.known[index]
         problem = self.problem
         hosted = [make_exchange(problem, relation) for relation in self.relations if self._hosted_by(relation) == index]
-        comm = tuple(CommRole(one.name, one.mover.sms) for one in hosted if one.mover.sms)
+        comm = tuple(CommRole(one.name, one.programs) for one in hosted if one.programs)
         loop = loop_of(problem, index)
         per_sm = loop.tile.per_sm
         if per_sm > 1 and comm:
@@ -315,7 +315,7 @@ class Builder:
         seen = problem.seen_by(index)
         role = compute_role(seen, index, self._consumers(index, free))
         dies = Die(problem.topology.gpu.num_dies)
-        inside = beside_tiles(problem, role, [one for one in hosted if not one.mover.sms])
+        inside = beside_tiles(problem, role, [one for one in hosted if not one.programs])
         comm += inside
         self.known[index] = (
             seen,
@@ -382,7 +382,7 @@ class Builder:
 
     def _hosted_by(self, relation: Relation) -> int:
         """Group whose launch carries the communication programs: the maker's, or else the first reader's."""
-        if not make_exchange(self.problem, relation).mover.beside_tiles:
+        if not make_exchange(self.problem, relation).beside_tiles:
             return -1
         # through slots items go only while they are taken, so that their producers run beside the tiles that take them
         if self.problem.structure.by_tiles(relation.source) and relation.kind is not Kind.SHIFT:

@@ -15,7 +15,7 @@ from tilelink.planner.cost import STREAM_US
 from tilelink.planner.layout import copies_own, exchange_of
 from tilelink.planner.links import SIGNAL_COPY_US, SUM_LOAD_SHARE, chunk_us, drag_us
 from tilelink.planner.memo import remembered
-from tilelink.planner.rails import hops_us
+from tilelink.planner.rails import held_sms, hops_us
 from tilelink.planner.structure import Structure
 
 
@@ -89,7 +89,7 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
         return Least(loads, publish=publish, made=made, counted=counted, returns=returns)
     if exchange.mover.crosses_nodes:
         all_us, first_us = hops_us(topology, exchange, size)
-        drag, spins = drag_us(topology, exchange, size), 1 if topology.ranks_per_node > 1 else 0
+        drag, spins = drag_us(topology, exchange, size), held_sms(topology, exchange.mover)
         if scatters:
             counted = exchange.counted
             return Least(all_us, drag=drag, counted=counted, beside=True, spins=spins, dim=min(relation.dim, 1))
@@ -114,7 +114,7 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
         final=transfers / peers / chunks if scattered else 0.0,
         counted=exchange.counted,
         tail=transfers / peers if scattered and choice.nest is Nest.RANK_MAJOR else 0.0,
-        beside=exchange.mover.beside_tiles or exchange.sent is not None,
+        beside=exchange.beside_tiles or exchange.sent is not None,
         start=STREAM_US if copied and not made else 0.0,
         gathers=relation.kind is Kind.GATHER,
         columns=exchange.cut is Cut.COLUMNS,

@@ -17,6 +17,7 @@ from tilelink.ir.routed import Placed, Sent
 from tilelink.planner.group import Group
 from tilelink.planner.in_library import attends_to_parts
 from tilelink.planner.memo import Memo, remembered
+from tilelink.planner.rails import held_sms, streams_of_node
 from tilelink.planner.rules import peer_atomics, why_illegal
 from tilelink.planner.structure import Structure, around
 from topologies.topology import Topology
@@ -161,7 +162,7 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
     source = source_buffer(structure, relation, choice)
     made = structure.by_tiles(relation.source) or structure.split_source(relation, choice)
     # a network card reads symmetric memory alone: what it puts of an input lies there first, among the parts of others
-    put = choice.mover.crosses_nodes and relation.kind is Kind.GATHER and structure.maker(relation.source) < 0
+    put = choice.mover.puts and relation.kind is Kind.GATHER and structure.maker(relation.source) < 0
     # Readers of a gather go through ranks upwards, and so do makers of what is scattered. What an owner pushes arrives in
     # that order, and what a reader pulls has been made by its owner first, if it goes the other way. Who reads parts of the ranks
     # before it alone begins with the last of them.
@@ -241,20 +242,23 @@ def waits_late(topology: Topology, exchanges: tuple[Exchange, ...]) -> bool:
 
 def copy_streams(problem: Problem, relation: Relation) -> int:
     """Streams of the copy program of a relation; none where a node has one rank, to which nothing is copied."""
-    if problem.choice(relation).mover.crosses_nodes:
-        return 1 if problem.topology.ranks_per_node > 1 else 0
+    mover = problem.choice(relation).mover
+    if mover.crosses_nodes:
+        return streams_of_node(problem.topology, mover)
     return problem.num_ranks - 1 if problem.choice(relation).per_peer else 1
 
 
 def spinning_sms(problem: Problem, exchange: Exchange) -> int:
-    """SMs that one-program kernels hold while they wait on the exchange's stream: until a peer has set a word to the number of
-    the call, which the host does not know; or for any word, if streams wait for none."""
+    """SMs that calls of a library hold, and one-program kernels while they wait on the exchange's stream: until a peer has set a
+    word to the number of the call, which the host does not know; or for any word, if streams wait for none."""
     relation = problem.graph.relation(exchange.name)
     assert relation is not None
     if exchange.mover.issuer is not Issuer.STREAMS:
         return 0
+    if exchange.mover.crosses_nodes:
+        return held_sms(problem.topology, exchange.mover)
     streams = copy_streams(problem, relation)
-    if exchange.transfer is Transfer.PULL or exchange.mover.crosses_nodes:
+    if exchange.transfer is Transfer.PULL:
         return streams
     counted = problem.structure.by_tiles(relation.source) or problem.split_source(relation)
     return streams if counted and not problem.topology.gpu.stream_wait_value else 0
@@ -314,7 +318,7 @@ def _sent(problem: Problem, relation: Relation, exchange: Exchange | None) -> It
     parts = (problem.num_ranks, *relation.part)
     name = source_of(problem, relation)
     if name and (exchange is None or exchange.source != exchange.target):
-        seen = exchange is not None and (exchange.transfer is Transfer.PULL or exchange.mover.crosses_nodes)
+        seen = exchange is not None and (exchange.transfer is Transfer.PULL or exchange.mover.puts)
         symmetric = Memory.SYMMETRIC if seen else Memory.LOCAL
         shape = parts if problem.structure.source_in_parts(relation) else source.shape
         yield Buffer(name, symmetric, shape, source.dtype)
@@ -324,7 +328,8 @@ def _sent(problem: Problem, relation: Relation, exchange: Exchange | None) -> It
     elif exchange.target:
         yield target_buffer(problem, relation, exchange)
     if exchange is not None and exchange.relayed:
-        yield Buffer(from_nodes(exchange), Memory.SYMMETRIC, (problem.topology.num_nodes, *relation.part), target.dtype)
+        memory = Memory.SYMMETRIC if exchange.mover.puts else Memory.LOCAL
+        yield Buffer(from_nodes(exchange), memory, (problem.topology.num_nodes, *relation.part), target.dtype)
 
 
 def target_buffer(problem: Problem, relation: Relation, exchange: Exchange) -> Buffer:

@@ -73,7 +73,7 @@ def exchange_options(
     if isinstance(wanted, ChunkMover) and wanted.sms < topology.gpu.num_sms:
         movers = [wanted]
     if relation.kind is Kind.GATHER and wanted is None:  # several programs would put no faster
-        movers = [mover for mover in movers if not mover.crosses_nodes or mover.sms == 1]
+        movers = [mover for mover in movers if not mover.puts or mover == mover.small]
     streams, asked = pinned(pins, relation.name, fields.STREAMS), pinned(pins, relation.name, fields.CUT)
     atomics, by_tiles = peer_atomics(topology), structure.by_tiles(relation.source)
     options = []

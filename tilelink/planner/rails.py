@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.movers import COPY_START_US
-from tilelink.ir.node_sums import in_strips
+from tilelink.ir.movers import COPY_START_US, ChunkMover
+from tilelink.ir.node_sums import as_sent, in_strips
 from tilelink.ir.nodes import Exchange
 from tilelink.planner.loop import Times
 from topologies.topology import Fabric, Topology
@@ -23,7 +23,21 @@ from topologies.topology import Fabric, Topology
 ADDED_GB_PER_S = (
     60.0  # that one program loads and stores; twice what one SM of H200 pushes to peers, not measured by itself
 )
+SEND_US = (
+    14.0  # send and receive of NCCL: what its tuner takes a hop over a network to add (`NET`, Simple), not measured
+)
+CHANNEL_GB_PER_S = 10.3  # of one channel of NCCL, on an SM: 33.5 MB by two took 1,631 us (2 x H200, NVLink)
 REQUEST_US = 0.25  # to post a put: 4 million a second of a proxy (ramp of one NIC, published with MORI)
+
+
+def streams_of_node(topology: Topology, mover: ChunkMover) -> int:
+    """Streams of copies inside of a node, which tell the end of calls of a library as well."""
+    return 1 if topology.ranks_per_node > 1 or mover.library_sms else 0
+
+
+def held_sms(topology: Topology, mover: ChunkMover) -> int:
+    """SMs that are held beside those of programs: each stream waits for the number of the call, which the host does not know."""
+    return streams_of_node(topology, mover) + mover.library_sms
 
 
 class Hops(NamedTuple):
@@ -39,7 +53,10 @@ def hops(topology: Topology, exchange: Exchange, element_bytes: int) -> Hops:
     inner = [level.gb_per_s for level in topology.levels if level.fabric is not Fabric.NETWORK and level.size > 1]
     rate = min([exchange.mover.gb_per_s(topology, exchange.transfer, num_bytes), *inner])
     floor, start = exchange.mover.start_us(topology)
-    return Hops(REQUEST_US + num_bytes / network / 1e3, max(floor, num_bytes / rate / 1e3) + start)
+    begin = REQUEST_US
+    if sms := exchange.mover.library_sms:
+        begin, network = SEND_US, min(network, sms * CHANNEL_GB_PER_S)
+    return Hops(begin + num_bytes / network / 1e3, max(floor, num_bytes / rate / 1e3) + start)
 
 
 def hops_us(topology: Topology, exchange: Exchange, element_bytes: int) -> tuple[float, float]:
@@ -75,7 +92,8 @@ class _Ways:
     def __init__(self, topology: Topology, exchange: Exchange, hop: Hops, made: Times, begin: float) -> None:
         self.topology, self.exchange, self.hop, self.made = topology, exchange, hop, made
         self.nodes, self.local, self.chunks = topology.num_nodes, topology.ranks_per_node, exchange.chunks
-        self.far = max(level.signal_us for level in topology.levels)
+        # a call of a library is over when both ranks have what they get, and the next one begins behind it
+        self.far = 0.0 if exchange.mover.library_sms else max(level.signal_us for level in topology.levels)
         self.near = topology.levels[0].signal_us if self.local > 1 else 0.0
         self.port = self.nic = begin
         self.begins, self.ends = list[float](), list[float]()
@@ -122,14 +140,16 @@ class _Ways:
 
     def _summed(self, ready: Times, element_bytes: int) -> Times:
         """When sums of the other nodes are here, whose chunks were `ready` to be added there; strip by strip."""
-        cut = in_strips(self.exchange)
+        cut, sent = in_strips(self.exchange), as_sent(self.exchange)
         strips, num_bytes = cut.chunks // self.chunks, cut.chunk_rows * cut.cols * element_bytes
-        us, put = (self.local + 1) * num_bytes / ADDED_GB_PER_S / 1e3, hops(self.topology, cut, element_bytes).put
-        programs, sums = [0.0] * max(1, self.exchange.mover.sms), np.zeros((self.nodes - 1, cut.chunks))
+        us, put = (self.local + 1) * num_bytes / ADDED_GB_PER_S / 1e3, hops(self.topology, sent, element_bytes).put
+        programs, sums = [0.0] * max(1, self.exchange.mover.sms), np.zeros((self.nodes - 1, self.chunks))
+        added, together = 0.0, cut.chunks // sent.chunks  # strips that leave in one message
         for number, there in enumerate(np.repeat(ready, strips, axis=1).ravel()):
             program = number % len(programs)
             programs[program] = max(programs[program], float(there)) + us
-            self.nic = max(self.nic, programs[program]) + put
-            sums.ravel()[number] = self.nic + self.far
-        latest: Times = sums.reshape(self.nodes - 1, self.chunks, strips).max(axis=2)
-        return latest
+            added = max(added, programs[program])
+            if (number + 1) % together == 0:
+                self.nic, added = max(self.nic, added) + put, 0.0
+                sums.ravel()[number // strips] = self.nic + self.far
+        return sums

@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
         lambda x: x.topology.num_nodes > 1 and not x.mover.crosses_nodes and not x.bounded,
         lambda x: (
             f"{x.mover.text} reaches ranks of its node alone, and {x.topology.name} has {x.topology.num_nodes} nodes: "
-            "mover=Rails(n) crosses the network"
+            "mover=Rails(n) or LibraryRails(n) crosses the network"
         ),
     ),
     (
@@ -207,7 +207,7 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"{x.cols} columns of {x.name} are not {x.chunks} chunks of as many",
     ),
     (
-        lambda x: x.in_place and (not x.push or x.mover.sms > 0),
+        lambda x: x.in_place and (not x.push or x.mover.programs(scattered=x.scattered) > 0),
         lambda x: f"{x.name} is put together in place by pushes of tiles or of copy engines",
     ),
     (
@@ -223,7 +223,7 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"{x.source} is not made by tiles that could store to peers",
     ),
     (
-        lambda x: x.mover.beside_tiles and x.read_by_library and (x.bounded or not x.by_tiles),
+        lambda x: x.mover.beside_tiles(scattered=x.scattered) and x.read_by_library and (x.bounded or not x.by_tiles),
         lambda x: f"the first reader of {x.name} is no tile loop beside which SMs could communicate",
     ),
     (
@@ -293,7 +293,7 @@ def why_not_beside(
     structure: Structure, relation: Relation, mover: ChunkMover, loops: Mapping[str, ComputeChoice]
 ) -> str:
     """Why programs that communicate cannot run beside the tiles that make what they send, or else those that read it."""
-    if not mover.beside_tiles or relation.kind is Kind.SHIFT:
+    if not mover.beside_tiles(scattered=relation.kind is Kind.SCATTER) or relation.kind is Kind.SHIFT:
         return ""
     made = structure.by_tiles(relation.source)
     hosts = (structure.maker(relation.source),) if made else structure.readers(relation.name)[:1]

@@ -23,6 +23,7 @@ from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import (
     Cooperative,
     CopyEngine,
+    Host,
     Launch,
     Network,
     Phase,
@@ -33,7 +34,7 @@ from tilelink.schedule.roles import (
     Sms,
     Who,
 )
-from tilelink.schedule.steps import Call, Compute, For, Load, Step, Wait
+from tilelink.schedule.steps import SEND_RECEIVE, Call, Compute, For, Load, Step, Wait
 from tilelink.schedule.walk import all_steps, indices, notifies, phases, read, steps_in, synchronises, written
 
 _ROW_BYTES = 16  # of a tensor that is described, a multiple of them (CUDA driver API, cuTensorMapEncodeTiled)
@@ -75,9 +76,12 @@ def _residency(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
 
 
 def _held_up(schedule: Schedule, machine: Machine, role: Role) -> int:
-    """Streams of a role that programs hold up until a word has the number of the call, which the host does not know; or until
-    any word has come, where streams wait for none."""
-    waits = [one for phase in role.phases for one in steps_in(phase.body) if isinstance(one, Wait)]
+    """SMs that calls of a role hold, or streams of a role that programs hold up until a word has the number of the call, which
+    the host does not know; or until any word has come, where streams wait for none."""
+    steps = [step for phase in role.phases for step in steps_in(phase.body)]
+    if isinstance(role.engine, Host):  # a call that meets other ranks holds one SM at least
+        return max(role.engine.sms, *(isinstance(one, Call) and one.function == SEND_RECEIVE for one in steps), 0)
+    waits = [one for one in steps if isinstance(one, Wait)]
     if not isinstance(role.engine, CopyEngine) or not waits:
         return 0
     raised = [one for step in all_steps(schedule) for one in notifies(step)]

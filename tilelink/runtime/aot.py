@@ -48,7 +48,9 @@ class _Stream:
     def captures(self) -> bool:
         return False
 
-    write = wait_at_least = wait_equal = after = matmul = all_gather = reduce_scatter = all_reduce = _nothing
+    write = wait_at_least = wait_equal = after = matmul = all_gather = reduce_scatter = all_reduce = send_receive = (
+        _nothing
+    )
     attention = _nothing
 
 

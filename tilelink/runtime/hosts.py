@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from tilelink.elaborate.rails import crosses
+from tilelink.elaborate.rails import puts_words
 from tilelink.errors import OtherHosts, StoresAcrossHosts, UnevenHosts
 from tilelink.ir.schedule import Schedule
 from topologies.topology import Topology
@@ -35,9 +35,21 @@ def hosts_of(group: dist.ProcessGroup | None) -> int:
     return len(ranks)
 
 
+def on_this_host(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """The ranks of a group that are on the host of this one. All ranks call this alike."""
+    found: list[str] = [""] * group.size()
+    dist.all_gather_object(found, this_host(), group)
+    mine = [rank for rank, host in enumerate(found) if host == found[group.rank()]]
+    if len(mine) == len(found):
+        return group
+    every = dist.get_process_group_ranks(group)
+    node: dist.ProcessGroup = dist.new_group([every[rank] for rank in mine], use_local_synchronization=True)
+    return node
+
+
 def target_on(hosts: int, schedule: Schedule, topology: Topology, target: str | None) -> str:
-    """In which language a schedule for `topology` runs on so many hosts: by NVSHMEM what crosses them, if `target` says nothing
-    else. GPUs of one host may pretend to be nodes.
+    """In which language a schedule for `topology` runs on so many hosts: by NVSHMEM what is put there, if `target` says nothing
+    else; what the library sends there needs none. GPUs of one host may pretend to be nodes.
 
     Raises OtherHosts, StoresAcrossHosts.
     """
@@ -45,7 +57,7 @@ def target_on(hosts: int, schedule: Schedule, topology: Topology, target: str | 
         return target or "triton"
     if topology.num_nodes != hosts:
         raise OtherHosts(operator=schedule.name, topology=topology.name, nodes=topology.num_nodes, hosts=hosts)
-    puts = crosses(schedule)
+    puts = puts_words(schedule)
     if puts and target == "triton":
         raise StoresAcrossHosts(operator=schedule.name, target=target)
     return target or ("triton-nvshmem" if puts else "triton")

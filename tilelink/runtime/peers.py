@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
 from tilelink.errors import PeersDiffer
+from tilelink.runtime.hosts import on_this_host
 
 WORDS = 1 << 18  # of 4 bytes, from each rank to each other one
 _CHECKED = set[str]()  # names of groups
@@ -29,22 +30,26 @@ class Wrong(NamedTuple):
 
 
 def check_peers(group: dist.ProcessGroup | None) -> None:
-    """Every rank of a group on one host calls this alike; only the first call does anything. Raises PeersDiffer on all ranks."""
+    """Every rank of a group calls this alike; only the first call does anything. Ranks of other hosts are not looked at. Raises
+    PeersDiffer on all ranks."""
     group = group if group is not None else dist.group.WORLD
     assert group is not None, "torch.distributed is initialised"
     if group.group_name in _CHECKED:
         return
-    rank, ranks = group.rank(), group.size()
+    node = on_this_host(group)
+    rank, ranks, first = node.rank(), node.size(), group.rank() - node.rank()
     device = torch.device("cuda", torch.cuda.current_device())
     local = symm_mem.empty((ranks, WORDS), dtype=torch.int32, device=device)
-    handle = symm_mem.rendezvous(local, group)
+    handle = symm_mem.rendezvous(local, node)
     peers = [local if one == rank else handle.get_remote_tensor(one, local.shape, local.dtype) for one in range(ranks)]
 
     def meet() -> None:
         torch.cuda.synchronize()
-        dist.barrier(group)
+        dist.barrier(node)
 
-    mine = wrong_words(rank, peers, meet)
+    mine = [
+        one._replace(source=first + one.source, target=first + one.target) for one in wrong_words(rank, peers, meet)
+    ]
     found: list[list[Wrong]] = [[] for _ in range(ranks)]
     dist.all_gather_object(found, mine, group)
     every = [one for some in found for one in some]

@@ -7,6 +7,7 @@ difference is the business of the proof; a seed chooses one here. Values are as 
 from __future__ import annotations
 
 import random
+from collections import defaultdict, deque
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from tilelink.schedule.ranges import Range, range_of
 from tilelink.schedule.roles import Phase, Role, Schedule, Who
 from tilelink.schedule.steps import (
     INDEX_PROGRAMS,
+    SEND_RECEIVE,
     Call,
     Compute,
     For,
@@ -81,6 +83,7 @@ class Interpreter:
         self.ops = OPS | dict(ops or {})
         self.random = random.Random(seed)
         self.meetings: dict[tuple[int, str], dict[int, Array]] = {}  # what ranks have given to a collective of a call
+        self.messages: dict[tuple[str, int, int], deque[Array]] = defaultdict(deque)  # of a role, on their way
         self.progress = 0  # steps that have been done so far
         self.declared: dict[str, Buffer] = {buffer.name: buffer for buffer in schedule.buffers}
         self.call_number = 0
@@ -219,6 +222,8 @@ class _Program:
                         yield
                 case Call() if step.function in COLLECTIVES:
                     yield from self.collective(step, env)
+                case Call() if step.function == SEND_RECEIVE:
+                    yield from self.send_receive(step, env)
                 case Load():
                     yield from self.arrived(step.region, env)
                     self.values[step.result] = _tile(self.load(step.region, env, step.fill))
@@ -310,9 +315,17 @@ class _Program:
         self.run.progress += 1
         while len(given) < self.run.schedule.num_ranks:
             yield
-        parts = [given[rank] for rank in sorted(given)]
-        found = COLLECTIVES[step.function](parts, self.rank.number)
+        found = COLLECTIVES[step.function]([given[rank] for rank in sorted(given)], self.rank.number)
         self.store(result, env, found.reshape(self.extents(result, env)))
+
+    def send_receive(self, step: Call, env: Env) -> Running:
+        """Messages of a role between two ranks arrive in their order."""
+        to, source = (self.number(one, env) for one in step.numbers)
+        self.run.messages[self.role.name, self.rank.number, to].append(self.load(step.operands[0], env, 0))
+        self.run.progress += 1
+        while not (come := self.run.messages[self.role.name, source, self.rank.number]):
+            yield
+        self.store(step.results[0], env, come.popleft().reshape(self.extents(step.results[0], env)))
 
     # ---- regions ----
     def extents(self, region: Region, env: Env) -> tuple[int, ...]:
@@ -354,9 +367,8 @@ class _Program:
         owner = self.run.ranks[self.number(region.at, env)]
         lead = (1,) * (len(most) - value.ndim)
         wide = value.reshape(*lead, *value.shape)
-        if any(
-            a < b and a != 1 for a, b in zip(wide.shape, most, strict=True)
-        ):  # a ragged chunk, without what is masked
+        less = (a < b and a != 1 for a, b in zip(wide.shape, most, strict=True))
+        if any(less):  # a ragged chunk, without what is masked
             wide = np.pad(wide, [(0, max(b - a, 0)) for a, b in zip(wide.shape, most, strict=True)])
         wide = np.broadcast_to(wide, most)
         owner.buffers[region.buffer][np.ix_(*at)] = wide[np.ix_(*tile)]

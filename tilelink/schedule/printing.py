@@ -114,8 +114,8 @@ def _engine(engine: Engine) -> str:
             return "a copy engine" if programs == 1 else f"copy engines, {programs} streams"
         case Network(programs):
             return "the network" if programs == 1 else f"the network, {programs} programs"
-        case Host():
-            return "the library"
+        case Host(sms=sms):
+            return f"the library, on {sms} SM{'s' if sms > 1 else ''}" if sms else "the library"
 
 
 def _phase(role: Role, phase: Phase) -> Iterator[str]:

@@ -105,9 +105,10 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Calls of libraries, in stream order."""
+    """Calls of libraries, in stream order. `sms`: how many SMs they hold while others spin."""
 
     programs: int = 1
+    sms: int = 0
 
 
 Engine = Sms | CopyEngine | Network | Host

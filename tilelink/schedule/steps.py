@@ -102,6 +102,11 @@ class Call:
 ATTENTION, CAUSAL_ATTENTION, MERGED_ATTENTION = "attention", "causal_attention", "merged_attention"
 
 
+# the operand of this rank to rank `numbers[0]`, while the result comes from rank `numbers[1]`, whose call is the one of the same
+# position of the same role: it is not over before these two have come to theirs. Nothing else of other ranks is known then
+SEND_RECEIVE = "send_receive"
+
+
 SORT_ROWS = "sort_rows"  # the index program of a routing: tables of rows by experts (`tilelink.ir.routed`)
 LIST_ROWS = "list_rows"  # that of rows which go to ranks: tables of those with an expert there
 LIST_PLACES = "list_places"  # that of rows which go to places at ranks: tables of own assignments with their places

@@ -191,6 +191,8 @@ def _released_text(token: object) -> str:
             return f"has done operation {position}"
         case ("collective", _, number):
             return f"comes to collective {number}"
+        case ("message", _, _, to, number):
+            return f"sends message {number} to rank {to}"
         case ("run", _):
             return "ends with the run"
         case (what, number):
@@ -209,6 +211,8 @@ def _acquired_text(token: object) -> str:
             return f"goes on after operation {position} of stream {stream}"
         case ("collective", _, number):
             return f"has met all ranks in collective {number}"
+        case ("message", _, source, _, number):
+            return f"receives message {number} of rank {source}"
         case ("run", _):
             return "starts with the run"
         case (what, number):

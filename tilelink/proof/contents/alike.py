@@ -20,11 +20,13 @@ from tilelink.ir.spec import AllGather, AllReduce, BoundNode, Matmul, ReduceScat
 from tilelink.proof.contents.memory import Access
 from tilelink.proof.contents.tile import Tile
 from tilelink.proof.contents.values import Values
+from tilelink.proof.happens_before.meetings import with_meetings
 from tilelink.proof.happens_before.ranks import Unlike, alone, rank_turns
+from tilelink.proof.happens_before.refuted import Refuted
 from tilelink.proof.happens_before.turns import STILL, Shift, Shifts, Turns
 from tilelink.schedule.index import Ints
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import Call
+from tilelink.schedule.steps import SEND_RECEIVE, Call
 from tilelink.schedule.walk import all_steps
 
 
@@ -90,8 +92,12 @@ def every_rank(schedule: Schedule) -> Alike:
 
 def alike(schedule: Schedule, values: Values) -> Iterator[Alike]:
     """Sets of ranks of `schedule` that may stand for all, small ones first; the last one is all of them."""
-    meets = any(isinstance(step, Call) and not step.function.startswith("matmul") for step in all_steps(schedule))
-    turns = alone(schedule) if meets else rank_turns(schedule, inputs=True)
+    calls = {step.function for step in all_steps(schedule) if isinstance(step, Call)}
+    meets = any(not name.startswith("matmul") and name != SEND_RECEIVE for name in calls)
+    turns = alone(schedule)
+    if not meets:
+        with contextlib.suppress(Refuted):  # with_meetings says what is wrong where the order is proved
+            turns = rank_turns(with_meetings(schedule), inputs=True)
     for one in (turns, turns.of_blocks()) if turns.inner > 1 else (turns,):
         if one.period < one.ranks:
             with contextlib.suppress(Unlike):

@@ -34,7 +34,7 @@ from tilelink.proof.contents.values import Mismatch, Values
 from tilelink.proof.findings import Finding
 from tilelink.schedule.memory import Buffer
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import Call, Compute, Load, Move, Store
+from tilelink.schedule.steps import SEND_RECEIVE, Call, Compute, Load, Move, Store
 
 Registers = dict[str, Held]
 
@@ -295,6 +295,9 @@ class Run:
         def write(access: Access, tile: Tile) -> None:
             self.write(block, step, access, tile)
 
+        if function == SEND_RECEIVE:
+            self.received(block, step)
+            return
         try:
             called(self.values, self.memory, block.ranks, step, function, write)
         except Pending:
@@ -302,6 +305,23 @@ class Run:
             self.refuse(block, step, "nothing that is known lies in what it takes")
         except Mismatch as mismatch:
             self.refuse(block, step, mismatch.why, mismatch.lanes)
+
+    def received(self, block: Block, step: Done) -> None:
+        """What the sender has sent in the same position, whose rank may be that of an image."""
+        to, source = (one for one in step.operands if isinstance(one, np.ndarray))
+        turn, period = source // self.ranks.period, self.ranks.period
+        lane_of = {
+            place: lane for lane, place in enumerate(zip(block.ranks.tolist(), block.tiles.tolist(), strict=True))
+        }
+        lane = np.array(
+            [lane_of.get(one, -1) for one in zip((source % period).tolist(), block.tiles.tolist(), strict=True)]
+        )
+        nobody = (lane < 0) | (self.ranks.turns.numbers(to[lane], turn) != block.ranks)
+        found = self.read(block, step, step.reads[0], _all_dims(step.reads[0]))
+        if nobody.any():
+            self.refuse(block, step, "it receives from a rank that sends to another one", nobody)
+        elif isinstance(found, Tile):
+            self.write(block, step, step.writes[0], self.ranks.seen(found.at(lane), turn))
 
 
 def _all_dims(access: Access) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from tilelink.proof.happens_before.expand import expanded
 from tilelink.proof.happens_before.flights import with_flights
 from tilelink.proof.happens_before.lanes import Tables, by_call, looked_up_by_call
 from tilelink.proof.happens_before.loops import widened
+from tilelink.proof.happens_before.meetings import with_meetings
 from tilelink.proof.happens_before.ranks import alone, rank_turns
 from tilelink.proof.happens_before.refuted import Refutation, Refuted, Wrong
 from tilelink.proof.happens_before.turns import Turns
@@ -115,7 +116,7 @@ def ordered(
     known, each = by_call(tables if isinstance(tables, Mapping) else list(tables or []))
     calls = len(tables) if each and tables else calls
     try:
-        schedule = widened(with_flights(instantiated(schedule)))
+        schedule = widened(with_meetings(with_flights(instantiated(schedule))))
     except Refuted as refuted:
         return Outcome(refuted.refutation, schedule.num_ranks, schedule.num_ranks, 0, 0)
     if each and known:

@@ -11,7 +11,7 @@ from tilelink.ir.enums import Protocol
 from tilelink.proof.happens_before.lanes import Flags, Lanes, Tables
 from tilelink.proof.happens_before.pipelining import head_of, in_ping_pong, prefetched
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
-from tilelink.proof.happens_before.rows import NOTIFIES, ORDERS, READS, WAITS, WRITES, Expanded, Kind, Rows
+from tilelink.proof.happens_before.rows import NOTIFIES, ORDERS, READS, WAITS, WRITES, Block, Expanded, Kind, Rows
 from tilelink.proof.happens_before.turns import Turns
 from tilelink.schedule.index import Index, Ints, Number, names_in, rank, replaced
 from tilelink.schedule.memory import Buffer, Memory, Region
@@ -164,7 +164,8 @@ class _Expansion:
     def _step(self, step: Step, lanes: Lanes) -> None:
         match step:
             case Wait(signal, index, until):
-                self._word(Kind.WAIT, signal, step, index, rank, lanes.later(WAITS), until)
+                kind = Kind.BLOCK if isinstance(step, Block) else Kind.WAIT
+                self._word(kind, signal, step, index, rank, lanes.later(WAITS), until)
             case Notify():
                 self._notify(step, step, lanes)
             case Load() | Store() | Move() | Call():

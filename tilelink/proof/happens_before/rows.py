@@ -13,7 +13,7 @@ from tilelink.proof.happens_before.turns import Turns
 from tilelink.schedule.index import Ints
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Schedule
-from tilelink.schedule.steps import Call, Load, Step, Wait
+from tilelink.schedule.steps import Call, Load, Notify, Step, Wait
 
 
 class Kind(IntEnum):
@@ -36,6 +36,16 @@ EVERYTHING = frozenset({"*"})  # covered by a wait for all of a CTA
 @dataclass(frozen=True, slots=True)
 class Carry(Load):
     """A network card loads what it puts, as bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Come(Notify):
+    """A library tells a rank that this one has come to meet it, over whatever lies between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block(Wait):
+    """What may hold up a program, and tells it nothing."""
 
 
 @dataclass(frozen=True, slots=True)
