@@ -1,6 +1,6 @@
 # `make demo` and `make test` work in a fresh clone; both set up .venv first.
 BIN := .venv/bin
-TREES := topologies tilelink lowering examples tests
+TREES := topologies tilelink lowering examples tests docs/tutorials
 QUICK := not slow and not gpu
 SLOW := slow and not gpu
 WHOLE := not gpu

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 NAMES = ("index", *USERS, "check_a_kernel", "performance", "api", "glossary")
 PAGES = ("README.md", *(f"docs/{name}.md" for name in NAMES))
+TUTORIALS = tuple(sorted(f"docs/tutorials/{path.name}" for path in (DOCS / "tutorials").glob("*.md")))
 CONTRIBUTORS = ("docs/design.md", "docs/mechanisms.md")
 TREES = ("tilelink", "lowering", "topologies", "tests", "examples", "benchmarks")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -45,14 +46,14 @@ def test_all_pages_together_are_short() -> None:
     assert sum(len(re.findall(r"[^\s|`]+", FENCED.sub("", read(page)))) for page in PAGES) <= MOST_IN_ALL
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", (*PAGES, *TUTORIALS))
 def test_sentences_are_short(page: str) -> None:
     found = sentences(read(page))
     assert [" ".join(words) for words in found if len(words) > LONGEST] == []
     assert not found or sum(map(len, found)) / len(found) <= MEAN
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", (*PAGES, *TUTORIALS))
 def test_no_other_commit_is_mentioned(page: str) -> None:
     assert COMMIT.findall(FENCED.sub("", read(page))) == []
 
@@ -63,7 +64,7 @@ def heads(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in found}
 
 
-@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{path.name}" for path in DOCS.glob("*.md"))])
+@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{path.name}" for path in DOCS.glob("*.md")), *TUTORIALS])
 def test_links_resolve(page: str) -> None:
     for link in LINK.findall(CODE.sub("", read(page))):
         if "://" in link:
