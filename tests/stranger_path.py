@@ -74,7 +74,7 @@ class Walk:
     def report(self) -> float:
         """Print what each step took. The seconds of all."""
         for line, seconds in self.took:
-            print(f"{seconds:6.1f} s  {line}")
+            print(f"{seconds:6.1f} s  {line.partition(chr(10))[0]}")
         total = sum(seconds for _, seconds in self.took)
         print(f"{total:6.1f} s  in all")
         return total

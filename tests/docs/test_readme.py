@@ -35,7 +35,7 @@ PAGES = ("README.md", "docs/design.md", *(f"docs/{name}.md" for name in USERS))
 NAMED = re.compile(r"# (\w+\.py)\n")
 CUT = "…\n"  # ends an output of which a page shows the beginning
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
-NEEDS_GPUS = ("--device cuda", "topo detect")
+ELSEWHERE = ("--device cuda", "topo detect", "tilelink verify small.py")  # needs GPUs; test_stranger_path.py has its file
 SLOW = (
     "examples/05_mlp.py",
     "tilelink verify",
@@ -67,15 +67,15 @@ def blocks(page: str) -> list[Block]:
 
 
 def shell_lines() -> list[ParameterSet]:
-    """One parameter set for each `tilelink` line that needs no GPU; those whose output is shown are run by `test_printed`."""
+    """One parameter set for each `tilelink` line that can run here by itself; those whose output is shown are run by `test_printed`."""
     found = [(page, block) for page in PAGES for block in blocks(page)]
     shown = {(page, block.after) for page, block in found if block.language == "text"}
     shell = [block.text for page, block in found if block.language == "sh" and (page, block.text) not in shown]
     lines = dict.fromkeys(line for text in shell for line in text.splitlines() if line.startswith("tilelink "))
     return [
-        pytest.param(line, marks=[pytest.mark.slow] if any(words in line for words in SLOW) else [])
+        pytest.param(line, id=line, marks=[pytest.mark.slow] if any(words in line for words in SLOW) else [])
         for line in lines
-        if not any(words in line for words in NEEDS_GPUS)
+        if not any(words in line for words in ELSEWHERE)
     ]
 
 
