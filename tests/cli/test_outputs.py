@@ -15,6 +15,7 @@ import pytest
 import topologies
 from tilelink import demo_command, terminal
 from tilelink.cli_errors import WouldOverwrite
+from tilelink.runtime.run import RunResult
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Invoke
@@ -30,6 +31,13 @@ def test_a_run_as_json(invoke: Invoke) -> None:
     assert found["equal"] is True and found["differences"] == [] and found["max_error"] <= 1
     assert (found["function"], found["sizes"], found["dtype"]) == ("ag_gemm", {"M": 64, "K": 16, "N": 32}, "fp32")
     assert (found["num_ranks"], found["calls"], found["seed"], found["device"]) == (2, 3, 5, "cpu")
+
+
+@pytest.mark.parametrize(("error", "text"), [(0.125, "0.12"), (12.5, "12.50"), (3.82e306, "3.8e+306")])
+def test_an_error_of_a_run_is_a_short_number(error: float, text: str) -> None:
+    """An exact result has a bound of next to nothing, so that its errors are huge."""
+    (line,) = RunResult(error <= 1, error, (), "", 0.1, 2, "cpu", 1).lines()
+    assert f"largest error {text} of its bound" in line
 
 
 def test_topologies_as_json(invoke: Invoke) -> None:

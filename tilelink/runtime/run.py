@@ -44,8 +44,10 @@ class RunResult:
     def lines(self) -> list[str]:
         verdict = "equal" if self.equal else "NOT equal"
         ranks = {"cpu": "{} emulated ranks", "cuda": "{} ranks", "shared cuda": "{} ranks on shared GPUs"}[self.device]
+        # where a result has to be exact, the bound is next to nothing, and an error has hundreds of digits
+        error = f"{self.max_error:.2f}" if self.max_error < 1e6 else f"{self.max_error:.1e}"
         return [
-            f"{verdict}: {ranks.format(self.num_ranks)}, {self.calls} calls, largest error {self.max_error:.2f} of its bound, "
+            f"{verdict}: {ranks.format(self.num_ranks)}, {self.calls} calls, largest error {error} of its bound, "
             f"{self.seconds:.1f} s",
             *(difference.line() for difference in self.differences[:_SHOWN]),
             *([self.first_off] if self.first_off else []),
