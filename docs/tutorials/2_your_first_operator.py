@@ -38,6 +38,7 @@ def up(
 # %%
 plan = up.plan("h200-nvswitch", num_ranks=4, M=8192, K=4096, N=14336)
 print(f"{plan.predicted_us:.0f} us predicted")
+assert str(plan).count(" programs of ") == 1  # one kernel for all three operations
 
 # %% [markdown]
 # The time is that of the planner's cost model. To see what overlap is worth, plan the same spec one after the other:

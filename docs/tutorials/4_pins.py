@@ -113,5 +113,5 @@ sh(
 # Quote a pin that the shell would read: `--pin 'mover=CommSms(8)'`.
 #
 # ## A pin is proved like any choice
-# A pinned schedule passes the same proof. Pins make a schedule slow, but not wrong.
+# A pinned schedule passes the same proof. Pins can make a schedule slow, but not wrong.
 # [Pins](../pins.md) lists every field with its values, and says what each means.

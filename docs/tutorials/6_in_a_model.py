@@ -100,8 +100,10 @@ except tilelink.TileLinkError as error:
 
 # %% [markdown]
 # ## Under torchrun, with a CUDA graph
-# On GPUs, each process is a rank. The differences are three: `compile()` takes the process group instead of a fabric and
-# detects the GPUs; tensors are on the device; and calls run as they are made.
+# On GPUs, each process is a rank. Three things differ:
+# - `compile` takes a process group instead of a fabric, by default that of all ranks, and plans for the GPUs that it finds.
+# - Tensors are on the device.
+# - Calls run as they are made.
 
 
 # %%
@@ -118,6 +120,7 @@ def on_gpus() -> None:
         captured = layers(x)
     graph.replay()  # on every rank
     torch.testing.assert_close(captured, eager, rtol=0.05, atol=0.05)
+    del graph
     dist.destroy_process_group()
 
 

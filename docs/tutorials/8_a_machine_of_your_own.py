@@ -16,7 +16,8 @@ sh("tilelink topo list")
 
 # %% [markdown]
 # ## Write it
-# Rates are in GB/s of 1e9 bytes, times in microseconds. Each number is what a program gets, not what a datasheet promises.
+# Rates are in GB/s of 1e9 bytes, times in microseconds. A rate is what a program gets, not what a datasheet promises;
+# only `dense_tflops` is the peak.
 
 # %%
 LINKS = """
@@ -120,7 +121,7 @@ assert dict(mine.choices)["x_full.streams"] == "peer"
 # On a mesh, one link carries a third of a rank's bytes. So the schedule sends to all peers at once, by a stream for each.
 # A switch gives the whole rate to any pair, and there one peer after the other is better: its rows are complete earlier.
 #
-# Emulated ranks follow no clock, so a plan for any machine runs there. Copy engines, SMs and atomics are those it asks for:
+# Emulated ranks follow no clock, so they run a plan for any machine:
 
 # %%
 sh("tilelink run examples/02_ag_gemm.py:ag_gemm M=256 K=64 N=128 --ranks 4 --topology ./my_machine.toml | tail -1")

@@ -35,7 +35,11 @@ PAGES = ("README.md", "docs/design.md", *(f"docs/{name}.md" for name in USERS))
 NAMED = re.compile(r"# (\w+\.py)\n")
 CUT = "…\n"  # ends an output of which a page shows the beginning
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
-ELSEWHERE = ("--device cuda", "topo detect", "tilelink verify small.py")  # needs GPUs; test_stranger_path.py has its file
+ELSEWHERE = (
+    "--device cuda",
+    "topo detect",
+    "tilelink verify small.py",
+)  # needs GPUs; test_stranger_path.py has its file
 SLOW = (
     "examples/05_mlp.py",
     "tilelink verify",
@@ -67,7 +71,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def shell_lines() -> list[ParameterSet]:
-    """One parameter set for each `tilelink` line that can run here by itself; those whose output is shown are run by `test_printed`."""
+    """One parameter set for each `tilelink` line that runs here by itself; `test_printed` runs those whose output is shown."""
     found = [(page, block) for page in PAGES for block in blocks(page)]
     shown = {(page, block.after) for page, block in found if block.language == "text"}
     shell = [block.text for page, block in found if block.language == "sh" and (page, block.text) not in shown]
