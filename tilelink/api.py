@@ -20,6 +20,7 @@ from tilelink.ir.movers import (
     OwnKernel,
     PlacedRows,
     Rails,
+    SocketRails,
     Transfer,
 )
 from tilelink.ir.nodes import TileShape
@@ -51,6 +52,7 @@ __all__ = [
     "Replicate",
     "Schedule",
     "Shard",
+    "SocketRails",
     "Tensor",
     "TileLinkError",
     "TileShape",

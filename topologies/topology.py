@@ -114,6 +114,12 @@ class Topology:
         return min(self.num_ranks, joined)
 
     @property
+    def ranks_per_half(self) -> int:
+        """Ranks of a node that its last level joins to others of it, as sockets are joined: all of a node with one level."""
+        inside = [level.size for level in self.levels if level.fabric is not Fabric.NETWORK]
+        return min(self.num_ranks, math.prod(inside[:-1])) if len(inside) > 1 else self.ranks_per_node
+
+    @property
     def num_nodes(self) -> int:
         return math.ceil(self.num_ranks / self.ranks_per_node)
 

@@ -26,6 +26,7 @@ GROUPS = {
         "PlacedRows",
         "Rails",
         "LibraryRails",
+        "SocketRails",
         "Fused",
         "OwnKernel",
         "Library",

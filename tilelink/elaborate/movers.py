@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from tilelink.elaborate import rails, signals
@@ -26,7 +25,7 @@ from tilelink.ir.routed import Placed
 from tilelink.ir.schedule import Schedule
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Access, Region
-from tilelink.schedule.roles import CopyEngine, Phase, Role
+from tilelink.schedule.roles import CopyEngine, Host, Phase, Role
 from tilelink.schedule.steps import Compute, For, If, Move, Notify, Step, Store, Wait
 
 PEER, CHUNK, PROGRAM = Index("peer"), Index("chunk"), Index("program")
@@ -86,37 +85,32 @@ def _within_reach(exchange: Exchange, body: tuple[Step, ...]) -> tuple[Step, ...
     return (If(Index("max", (owner + 1 - reader, 0)), 0, body),)
 
 
-def streams(schedule: Schedule, launch: CopyProgram) -> tuple[str, ...]:
-    """Those of a copy program: calls of a library hold up one of their own."""
-    along = schedule.exchange(launch.exchange).mover.library_sms > 0
-    return (f"{launch.stream}_rails", launch.stream) if along else (launch.stream,)
-
-
-def copies(schedule: Schedule, launch: CopyProgram) -> Iterator[tuple[str, Role]]:
-    """Chunks by copy engines, in the order of the exchange, each behind its source and before its signal, and what a library
-    sends. Roles follow each other on a stream: several streams share one wait for peers, whose word they could see at different
-    times."""
+def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
+    """Chunks by copy engines, in the order of the exchange, each behind its source and before its signal; those along rails
+    perhaps by a library. Roles follow each other: several streams share one wait for peers, whose word they could see at
+    different times."""
     exchange = schedule.exchange(launch.exchange)
-    if not exchange.mover.crosses_nodes:
+    engine: CopyEngine | Host = CopyEngine(launch.streams)
+    if launch.rails:
+        engine = Host(1, exchange.mover.library_sms) if exchange.mover.library_sms else engine
+        phases = [rails.sent(schedule, exchange, ready(schedule, exchange))]
+    elif not exchange.mover.along_rails:
         phases = [_copied(schedule, launch)]
     elif exchange.relayed:
-        phases = [rails.brought(schedule, exchange, ready(schedule, exchange))] if schedule.ranks_per_node > 1 else []
-    elif schedule.ranks_per_node == 1:
-        phases = [rails.told_all(schedule, exchange)]
+        phases = [rails.brought(schedule, exchange, ready(schedule, exchange))]
     else:
         phases = [*rails.handed(schedule, exchange, ready(schedule, exchange))]
-    if exchange.mover.library_sms:
-        yield streams(schedule, launch)[0], rails.sent(schedule, exchange, ready(schedule, exchange))
-    if launch.awaits_done and schedule.ranks_per_node > 1:
+    roles: list[Role] = []
+    if launch.awaits_done:
         done = Phase(1, (Wait(signals.DONE, (0,), (call - 1) * (schedule.ranks_per_node - 1)),), every=True)
         if launch.streams > 1:
-            yield launch.stream, Role(f"{launch.stream}_begin", CopyEngine(), (done,))
+            roles.append(Role(f"{launch.stream}_begin", CopyEngine(), (done,)))
         else:
             phases.insert(0, done)
     if launch.tells_end:
         word = schedule.copied_word(launch) + (PROGRAM if launch.streams > 1 else 0)
         phases.append(Phase(1, (Notify(signals.COPIED, (word,), rank, call),), every=True))
-    yield launch.stream, Role(launch.stream, CopyEngine(launch.streams), tuple(phases))
+    return (*roles, Role(launch.stream, engine, tuple(phases)))
 
 
 def _copied(schedule: Schedule, launch: CopyProgram) -> Phase:
@@ -139,7 +133,7 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
     exchange = schedule.exchange(comm.exchange)
     if exchange.slots:
         return _items(schedule, exchange)
-    if exchange.mover.crosses_nodes:
+    if exchange.mover.along_rails:
         along = rails.relayed if exchange.relayed else rails.puts
         return along(schedule, comm, ready(schedule, exchange))
     first, rows = chunk_rows(exchange, CHUNK)

@@ -25,7 +25,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.network import TRANSPORTS
-from tilelink.schedule.roles import Host, MeshAxis, Phase, Role
+from tilelink.schedule.roles import MeshAxis, Phase
 from tilelink.schedule.steps import (
     SEND_RECEIVE,
     Call,
@@ -55,6 +55,9 @@ _ADDED_ROWS, _ADDED_COLS = 16, 256  # of a tile that is added at a time: 32 regi
 def mesh(schedule: Schedule) -> tuple[MeshAxis, ...]:
     """The dimensions of the ranks."""
     if not crosses(schedule):
+        halves = (one.order.ranks.ranks_per_node for one in schedule.exchanges if one.mover.along_rails)
+        if half := next(halves, 0):
+            return MeshAxis("halves", schedule.num_ranks // half), MeshAxis("local", half)
         return (MeshAxis("ranks", schedule.num_ranks),)
     local, transport = schedule.ranks_per_node, WEAKEST if puts_words(schedule) else SENT
     return MeshAxis("nodes", schedule.num_ranks // local, transport), MeshAxis("local", local)
@@ -138,44 +141,38 @@ def _ends(schedule: Schedule, exchange: Exchange, owner: Number) -> tuple[Region
     return chunk_region(schedule, source, exchange, number, box), there
 
 
-def told_all(schedule: Schedule, exchange: Exchange) -> Phase:
-    """A node of one rank hands on nothing: the stream waits for what the library brings, so that its end is that of both."""
-    nodes, chunks = schedule.num_ranks, exchange.chunks
-    let: Let = (("owner", (rank + 1 + TILE // chunks) % nodes), ("chunk", TILE % chunks))
-    wait = Wait(signals.arrived(exchange.name), (OWNER, CHUNK), call, (exchange.target,))
-    return Phase((nodes - 1) * chunks, (wait,), let, title="chunks that have come from other nodes")
+# ---- along rails, by no program ----------------------------------------------------------------------------------------
 
 
-# ---- what a library sends ----------------------------------------------------------------------------------------------
-
-
-def sent(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> Role:
-    """Chunk by chunk to the rail of one node, while as much comes from the rail of another one: own chunks, which are gathered,
-    or sums of this node's parts. `ready`: the wait for an own chunk."""
-    size, nodes, chunks, name = _local(exchange), _nodes(schedule, exchange), exchange.chunks, exchange.name
-    box, node, step = chunk_box(exchange, CHUNK), rank // size, TILE // chunks
-    back = (node + _first(step, nodes, -exchange.order.ranks.direction)) % nodes
-    let: Let = (
-        ("group", _turned(exchange, node, step, nodes)),
-        ("source", back),
-        ("peer", GROUP * size + rank % size),
-        ("owner", SOURCE * size + rank % size),
-        ("chunk", TILE % chunks),
-    )
+def sent(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> Phase:
+    """Chunk by chunk to the rail of one group of ranks: own chunks, which are gathered, or sums of this group's parts. A library
+    sends them, while as much comes from the rail of another group; or they are copied. `ready`: the wait for an own chunk."""
+    size, groups, chunks, name = _local(exchange), _nodes(schedule, exchange), exchange.chunks, exchange.name
+    box, group, step = chunk_box(exchange, CHUNK), rank // size, TILE // chunks
+    let: Let = (("group", _turned(exchange, group, step, groups)), ("peer", GROUP * size + rank % size))
     if exchange.relayed:
-        strips = strips_of(exchange)
-        ready = (Wait(signals.of_node(name), (GROUP, CHUNK), call * strips, (sums_of(exchange),)),)
-        here = _sums(exchange, box)
-        come = chunk_region(schedule, from_nodes(exchange), exchange, SOURCE, box)
-        told = Notify(signals.far(name), (SOURCE, CHUNK), rank, call)
-        title = "sums of this node's parts to the rails, and theirs from these"
-    else:
-        here, come = chunk_region(schedule, exchange.source, exchange, None, box), _ends(schedule, exchange, OWNER)[0]
-        told = Notify(signals.arrived(name), (OWNER, CHUNK), rank, call)
-        title = "own chunks to the rails, and theirs from these"
-    meet = Call(SEND_RECEIVE, (come,), (here,), numbers=(PEER, OWNER))
-    phase = Phase((nodes - 1) * chunks, (*ready, meet, told), let, title=title)
-    return Role(f"{name}_rails", Host(1, exchange.mover.library_sms), (phase,))
+        ready = (Wait(signals.of_node(name), (GROUP, CHUNK), call * strips_of(exchange), (sums_of(exchange),)),)
+    here = _sums(exchange, box) if exchange.relayed else chunk_region(schedule, exchange.source, exchange, None, box)
+    if exchange.mover.library_sms:
+        back = (group + _first(step, groups, -exchange.order.ranks.direction)) % groups
+        let += (("source", back), ("owner", SOURCE * size + rank % size), ("chunk", TILE % chunks))
+        come, told = _landing(schedule, exchange, SOURCE, OWNER, rank)
+        body = (*ready, Call(SEND_RECEIVE, (come,), (here,), numbers=(PEER, OWNER)), told)
+        title = "chunks to the rails, while theirs come from these"
+        return Phase((groups - 1) * chunks, body, let, title=title)
+    there, told = _landing(schedule, exchange, group, rank, PEER)
+    body = (*ready, Move((here,), (there,)), told)
+    return Phase((groups - 1) * chunks, body, (*let, ("chunk", TILE % chunks)), title="chunks to the rails")
+
+
+def _landing(schedule: Schedule, exchange: Exchange, group: Number, owner: Number, at: Number) -> tuple[Region, Notify]:
+    """Where at rank `at` a chunk of that `owner` lands, or of the sum of its `group`, and what tells of it."""
+    box, name = chunk_box(exchange, CHUNK), exchange.name
+    if exchange.relayed:
+        there = chunk_region(schedule, from_nodes(exchange), exchange, group, box, at)
+        return there, Notify(signals.far(name), (group, CHUNK), at, call)
+    there = chunk_region(schedule, exchange.target, exchange, owner, box, at)
+    return there, Notify(signals.arrived(name), (owner, CHUNK), at, call)
 
 
 # ---- scatters ----------------------------------------------------------------------------------------------------------

@@ -189,10 +189,11 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case CopyOwn(exchange):
                 yield _alone(f"own_{exchange}", CopyEngine(), (movers.copy_own(planned, exchange),), "the own part")
             case CopyProgram():
-                joins = {name: (MAIN,) for name in movers.streams(planned, launch) if launch.after_source}
-                for stream, role in movers.copies(planned, launch):
-                    streams.append(stream)
-                    yield Launch(stream, (role,), joins.pop(stream, ()))
+                joins = (MAIN,) if launch.after_source else ()
+                streams.append(launch.stream)
+                for role in movers.copies(planned, launch):
+                    yield Launch(launch.stream, (role,), joins)
+                    joins = ()
             case LibraryOp():
                 yield Launch(MAIN, (library_op(planned, launch),))
             case SortRows():

@@ -133,7 +133,7 @@ def declared(planned: Planned) -> Iterator[Signal]:
         yield Signal(counted(name), (ranks if exchange.kind is Kind.SCATTER else 1, chunks))
         yield from (Signal(word(name), (ranks, chunks)) for word in (ready, arrived))
         if exchange.relayed:
-            nodes = ranks // planned.ranks_per_node
+            nodes = ranks // exchange.order.ranks.ranks_per_node
             yield Signal(of_node(name), (nodes, chunks))
             yield Signal(far(name), (nodes, as_sent(exchange).chunks))
     yield Signal(COPIED, (streams_that_tell(planned),))

@@ -65,6 +65,7 @@ class ChunkMover(Mover, ABC):
     listed: ClassVar[bool] = False  # whether it moves only rows that a routing says their receiver needs
     only_pinned: ClassVar[bool] = False  # whether it is planned only if a pin asks for it
     crosses_nodes: ClassVar[bool] = False  # whether it reaches ranks of other nodes, which loads and stores do not
+    along_rails: ClassVar[bool] = False  # whether it goes to ranks of the same place in other groups, which hand it on
     puts: ClassVar[bool] = False  # whether programs put what goes there
 
     @property
@@ -264,12 +265,15 @@ class Fused(ChunkMover):
 
 @dataclass(frozen=True, slots=True)
 class AlongRails(OnSms):
-    """What `Rails` and `LibraryRails` have in common."""
+    """What movers along rails have in common: groups of ranks are nodes, or halves of one."""
 
     # of what is gathered a chunk crosses the network once for each node, as in FLUX and Triton-distributed; of what is scattered
     # the sum of a node does, as in NCCL's RailA2A
     issuer: ClassVar[Issuer] = Issuer.STREAMS
-    crosses_nodes: ClassVar[bool] = True
+    along_rails: ClassVar[bool] = True
+
+    def programs(self, *, scattered: bool) -> int:
+        return self.num_sms if self.puts or scattered else 0  # what is gathered is sent as it is
 
     def why_not_without_atomics(self, transfer: Transfer, *, by_tiles: bool) -> str:
         return ""  # between nodes words are set, and rules ask for atomics inside of them
@@ -286,6 +290,7 @@ class Rails(AlongRails):
     """Across nodes: `num_sms` programs put chunks to the rank of the same place on each node, which they add up first if they are
     scattered; copy engines do the rest."""
 
+    crosses_nodes: ClassVar[bool] = True
     puts: ClassVar[bool] = True
     _TRIED: ClassVar[tuple[int, ...]] = (1, 4, 8, 16)
 
@@ -299,17 +304,30 @@ class LibraryRails(AlongRails):
 
     # send and receive on a stream, one rail after the other; as many programs as SMs add up what is scattered
 
+    crosses_nodes: ClassVar[bool] = True
     _TRIED: ClassVar[tuple[int, ...]] = (2, 4, 8, 16)
 
     @property
     def library_sms(self) -> int:
         return 1 << (self.num_sms - 1).bit_length()  # NCCL rounds the channels of messages up to a power of two
 
-    def programs(self, *, scattered: bool) -> int:
-        return self.num_sms if scattered else 0  # what is gathered is sent as it is
-
     def what(self, exchange: str) -> str:
         return f"sends of {exchange} to other nodes, and copies inside of nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class SocketRails(AlongRails):
+    """The same by copy engines, between sockets."""
+
+    # the rank of the same place in the other half hands chunks on; of what is scattered as many programs as SMs add up a half.
+    # Each byte crosses the link of sockets once, as in the two-level rings of FLUX and Triton-distributed
+    _TRIED: ClassVar[tuple[int, ...]] = (1, 4, 8)
+
+    def why_not_without_atomics(self, transfer: Transfer, *, by_tiles: bool) -> str:
+        return ""  # copies set the words of peers
+
+    def what(self, exchange: str) -> str:
+        return f"copies of {exchange} to the other half, and copies inside of halves"
 
 
 MOVERS: tuple[type[ChunkMover], ...] = (
@@ -321,6 +339,7 @@ MOVERS: tuple[type[ChunkMover], ...] = (
     Fused,
     Rails,
     LibraryRails,
+    SocketRails,
 )  # in the order in which the search tries them
 
 

@@ -77,7 +77,7 @@ class Exchange:
     @property
     def relayed(self) -> bool:
         """Whether ranks of a node add what they have for another one before it leaves."""
-        return self.kind is Kind.SCATTER and self.mover.crosses_nodes
+        return self.kind is Kind.SCATTER and self.mover.along_rails
 
     @property
     def programs(self) -> int:
@@ -295,6 +295,7 @@ class CopyProgram:
     `after_source`: the stream first waits for all that was launched before (the source is finished by then).
     `awaits_done`: it first waits until every peer has finished the last call; else a `Begin` has, or the last call's end.
     `tells_end`: the last operation on each stream writes 1 into a word of `copied`, for a `Finish` within a kernel.
+    `rails`: what goes to other groups of ranks, beside another program for what stays in the own one.
     """
 
     exchange: str
@@ -303,6 +304,7 @@ class CopyProgram:
     after_source: bool
     awaits_done: bool
     tells_end: bool = False
+    rails: bool = False
 
 
 @dataclass(frozen=True, slots=True)

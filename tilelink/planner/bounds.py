@@ -183,7 +183,7 @@ def taken_sms(structure: Structure, chosen: Chosen) -> tuple[int, ...]:
             if option.mover.issuer is Issuer.STREAMS and waits:
                 most = topology.num_ranks - 1 if option.per_peer else 1
             taken = {0, most}
-            if option.mover.crosses_nodes:
+            if option.mover.along_rails:
                 held = held_sms(topology, option.mover)
                 taken = {held + option.mover.programs(scattered=scattered) for scattered in (False, True)}
             movers = {one + more for one in movers for more in taken}

@@ -243,6 +243,10 @@ class Builder:
         if exchange.mover.issuer is Issuer.STREAMS:
             counted = tiles or problem.split_source(relation)
             awaits_done = self.turns and not self.meets
+            if exchange.mover.along_rails and not exchange.mover.puts:
+                to_peers = awaits_done and not exchange.mover.library_sms
+                name = f"copy_{relation.name}_rails"
+                self.out.append(CopyProgram(relation.name, name, 1, not counted, to_peers, rails=True))
             streams = copy_streams(problem, relation)
             if streams:
                 self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted, awaits_done))

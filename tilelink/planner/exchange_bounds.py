@@ -87,7 +87,7 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
         counted = scatters and exchange.counted
         made = peers / topology.num_ranks if counted else 0.0
         return Least(loads, publish=publish, made=made, counted=counted, returns=returns)
-    if exchange.mover.crosses_nodes:
+    if exchange.mover.along_rails:
         all_us, first_us = hops_us(topology, exchange, size)
         drag, spins = drag_us(topology, exchange, size), held_sms(topology, exchange.mover)
         if scatters:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from tilelink.ir.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.movers import Issuer, Transfer
+from tilelink.ir.movers import ChunkMover, Issuer, Transfer
 from tilelink.ir.node_sums import from_nodes
 from tilelink.ir.nodes import Buffer, Exchange, Kind, Memory, TileShape
 from tilelink.ir.ops.attention import Attend
@@ -17,7 +17,7 @@ from tilelink.ir.routed import Placed, Sent
 from tilelink.planner.group import Group
 from tilelink.planner.in_library import attends_to_parts
 from tilelink.planner.memo import Memo, remembered
-from tilelink.planner.rails import held_sms, streams_of_node
+from tilelink.planner.rails import held_sms, rail_ranks
 from tilelink.planner.rules import peer_atomics, why_illegal
 from tilelink.planner.structure import Structure, around
 from topologies.topology import Topology
@@ -107,8 +107,9 @@ class Problem:
         return Problem(self.structure, Choices(self.choices.collectives, exchanges, computes))
 
 
-def rank_order(topology: Topology, first: int, direction: int = 1) -> RankOrder:
-    return RankOrder(topology.num_ranks, topology.ranks_per_node, first, direction)
+def rank_order(topology: Topology, first: int, direction: int = 1, per_group: int = 0) -> RankOrder:
+    """Through groups of ranks, by default nodes."""
+    return RankOrder(topology.num_ranks, per_group or topology.ranks_per_node, first, direction)
 
 
 def source_buffer(structure: Structure, relation: Relation, choice: ExchangeChoice | None) -> str:
@@ -178,7 +179,7 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
         chunks=choice.chunks,
         mover=choice.mover,
         transfer=choice.transfer,
-        order=_chunk_order(structure, -1 if reverse else 1, choice.nest),
+        order=_chunk_order(structure, -1 if reverse else 1, choice.nest, group_of(structure.topology, choice.mover)),
         own_copied=not bounded and ((fused and push) or put or structure.needs_own_copy(relation) or in_place),
         met=in_place,
         by=relation.by,
@@ -204,8 +205,13 @@ def copies_own(exchange: Exchange) -> bool:
 
 
 @remembered
-def _chunk_order(structure: Structure, direction: int, nest: Nest) -> ChunkOrder:
-    return ChunkOrder(rank_order(structure.topology, 1, direction), nest)
+def _chunk_order(structure: Structure, direction: int, nest: Nest, per_group: int) -> ChunkOrder:
+    return ChunkOrder(rank_order(structure.topology, 1, direction, per_group), nest)
+
+
+def group_of(topology: Topology, mover: ChunkMover) -> int:
+    """Ranks that come one behind the other in the order of a mover."""
+    return rail_ranks(topology, mover) if mover.along_rails else topology.ranks_per_node
 
 
 def item_tile(problem: Problem, relation: Relation) -> TileShape:
@@ -243,8 +249,8 @@ def waits_late(topology: Topology, exchanges: tuple[Exchange, ...]) -> bool:
 def copy_streams(problem: Problem, relation: Relation) -> int:
     """Streams of the copy program of a relation; none where a node has one rank, to which nothing is copied."""
     mover = problem.choice(relation).mover
-    if mover.crosses_nodes:
-        return streams_of_node(problem.topology, mover)
+    if mover.along_rails:
+        return 1 if rail_ranks(problem.topology, mover) > 1 else 0
     return problem.num_ranks - 1 if problem.choice(relation).per_peer else 1
 
 
@@ -255,7 +261,7 @@ def spinning_sms(problem: Problem, exchange: Exchange) -> int:
     assert relation is not None
     if exchange.mover.issuer is not Issuer.STREAMS:
         return 0
-    if exchange.mover.crosses_nodes:
+    if exchange.mover.along_rails:
         return held_sms(problem.topology, exchange.mover)
     streams = copy_streams(problem, relation)
     if exchange.transfer is Transfer.PULL:
@@ -328,8 +334,13 @@ def _sent(problem: Problem, relation: Relation, exchange: Exchange | None) -> It
     elif exchange.target:
         yield target_buffer(problem, relation, exchange)
     if exchange is not None and exchange.relayed:
-        memory = Memory.SYMMETRIC if exchange.mover.puts else Memory.LOCAL
-        yield Buffer(from_nodes(exchange), memory, (problem.topology.num_nodes, *relation.part), target.dtype)
+        memory = Memory.LOCAL if exchange.mover.library_sms else Memory.SYMMETRIC
+        yield Buffer(
+            from_nodes(exchange),
+            memory,
+            (problem.num_ranks // exchange.order.ranks.ranks_per_node, *relation.part),
+            target.dtype,
+        )
 
 
 def target_buffer(problem: Problem, relation: Relation, exchange: Exchange) -> Buffer:

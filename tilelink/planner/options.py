@@ -66,6 +66,8 @@ def exchange_options(
     listed = structure.sent(relation) is not None
     kinds = [kind for kind in MOVERS if (listed or not kind.listed) and kind.issuer is not Issuer.WARPS]
     kinds = [kind for kind in kinds if kind.crosses_nodes == (topology.num_nodes > 1)]
+    if topology.ranks_per_half == topology.ranks_per_node:
+        kinds = [kind for kind in kinds if kind.crosses_nodes or not kind.along_rails]
     movers = [mover for kind in kinds for mover in kind.tried(topology.gpu)]
     chunks = _cuts(structure, relation, pins)
     wanted = pinned(pins, relation.name, fields.MOVER)
@@ -73,7 +75,7 @@ def exchange_options(
     if isinstance(wanted, ChunkMover) and wanted.sms < topology.gpu.num_sms:
         movers = [wanted]
     if relation.kind is Kind.GATHER and wanted is None:  # several programs would put no faster
-        movers = [mover for mover in movers if not mover.puts or mover == mover.small]
+        movers = [mover for mover in movers if not mover.along_rails or mover.library_sms or mover == mover.small]
     streams, asked = pinned(pins, relation.name, fields.STREAMS), pinned(pins, relation.name, fields.CUT)
     atomics, by_tiles = peer_atomics(topology), structure.by_tiles(relation.source)
     options = []
@@ -82,7 +84,7 @@ def exchange_options(
             continue
         if not atomics and mover.why_not_without_atomics(transfer, by_tiles=by_tiles):
             continue
-        if mover.crosses_nodes and nest is Nest.CHUNK_MAJOR and pinned(pins, relation.name, fields.NEST) is None:
+        if mover.along_rails and nest is Nest.CHUNK_MAJOR and pinned(pins, relation.name, fields.NEST) is None:
             continue
         copied = mover.issuer is Issuer.STREAMS and transfer is Transfer.PUSH
         if (

@@ -30,40 +30,53 @@ CHANNEL_GB_PER_S = 10.3  # of one channel of NCCL, on an SM: 33.5 MB by two took
 REQUEST_US = 0.25  # to post a put: 4 million a second of a proxy (ramp of one NIC, published with MORI)
 
 
-def streams_of_node(topology: Topology, mover: ChunkMover) -> int:
-    """Streams of copies inside of a node, which tell the end of calls of a library as well."""
-    return 1 if topology.ranks_per_node > 1 or mover.library_sms else 0
+def rail_ranks(topology: Topology, mover: ChunkMover) -> int:
+    """Ranks of a group, between which rails go: of a node, or of a half of one."""
+    return topology.ranks_per_node if mover.crosses_nodes else topology.ranks_per_half
 
 
 def held_sms(topology: Topology, mover: ChunkMover) -> int:
-    """SMs that are held beside those of programs: each stream waits for the number of the call, which the host does not know."""
-    return streams_of_node(topology, mover) + mover.library_sms
+    """SMs that are held beside those of programs: by a library, and by the stream that hands on, which waits for the number of
+    the call, and the host does not know that."""
+    return (1 if rail_ranks(topology, mover) > 1 else 0) + mover.library_sms
 
 
 class Hops(NamedTuple):
-    """What a chunk takes, in us: on its way out of the NIC, and of the port to a rank of the node."""
+    """What a chunk takes, in us: on its way along a rail, until it is there then, and out of the port to a rank of the group."""
 
     put: float
+    far: float
     copy: float
 
 
 def hops(topology: Topology, exchange: Exchange, element_bytes: int) -> Hops:
-    num_bytes = exchange.chunk_rows * exchange.cols * element_bytes
-    network = min(level.gb_per_s for level in topology.levels if level.fabric is Fabric.NETWORK)
-    inner = [level.gb_per_s for level in topology.levels if level.fabric is not Fabric.NETWORK and level.size > 1]
-    rate = min([exchange.mover.gb_per_s(topology, exchange.transfer, num_bytes), *inner])
-    floor, start = exchange.mover.start_us(topology)
-    begin = REQUEST_US
-    if sms := exchange.mover.library_sms:
-        begin, network = SEND_US, min(network, sms * CHANNEL_GB_PER_S)
-    return Hops(begin + num_bytes / network / 1e3, max(floor, num_bytes / rate / 1e3) + start)
+    mover, num_bytes = exchange.mover, exchange.chunk_rows * exchange.cols * element_bytes
+    outer = (
+        [one for one in topology.levels if one.fabric is Fabric.NETWORK]
+        if mover.crosses_nodes
+        else [topology.levels[-1]]
+    )
+    inner = [one for one in topology.levels if one not in outer and one.size > 1]
+    rail, far = min(one.gb_per_s for one in outer), max(one.signal_us for one in outer)
+    floor, start = mover.start_us(topology)
+    if mover.library_sms:  # a call is over when both ranks have what they get, and the next one begins behind it
+        put, far = SEND_US + num_bytes / min(rail, mover.library_sms * CHANNEL_GB_PER_S) / 1e3, 0.0
+    elif mover.puts:
+        put = REQUEST_US + num_bytes / rail / 1e3
+    else:
+        share = rail / rail_ranks(topology, mover) if outer[-1].fabric is Fabric.HOST_BRIDGE else rail
+        put = max(floor, num_bytes / min(share, mover.gb_per_s(topology, exchange.transfer, num_bytes)) / 1e3) + start
+    rates = [one.gb_per_s / (one.size if one.fabric is Fabric.HOST_BRIDGE else 1) for one in inner]
+    rate = min([mover.gb_per_s(topology, exchange.transfer, num_bytes), *rates])
+    return Hops(put, far, max(floor, num_bytes / rate / 1e3) + start)
 
 
 def hops_us(topology: Topology, exchange: Exchange, element_bytes: int) -> tuple[float, float]:
-    """(all transfers at least, those before the last node's first chunk is there at least), through whichever is slower."""
-    hop, nodes, others = hops(topology, exchange, element_bytes), topology.num_nodes, topology.ranks_per_node - 1
-    puts, copies = (nodes - 1) * exchange.chunks, nodes * exchange.chunks * others
-    first = (nodes - 2) * exchange.chunks + 1, (nodes - 1) * exchange.chunks * others + others
+    """(all transfers at least, those before the last group's first chunk is there at least), through whichever is slower."""
+    hop, local = hops(topology, exchange, element_bytes), rail_ranks(topology, exchange.mover)
+    groups, others = topology.num_ranks // local, local - 1
+    puts, copies = (groups - 1) * exchange.chunks, groups * exchange.chunks * others
+    first = (groups - 2) * exchange.chunks + 1, (groups - 1) * exchange.chunks * others + others
     first_us = max(first[0] * hop.put, first[1] * hop.copy if others else 0.0)
     return max(puts * hop.put, copies * hop.copy), first_us
 
@@ -91,9 +104,8 @@ class _Ways:
 
     def __init__(self, topology: Topology, exchange: Exchange, hop: Hops, made: Times, begin: float) -> None:
         self.topology, self.exchange, self.hop, self.made = topology, exchange, hop, made
-        self.nodes, self.local, self.chunks = topology.num_nodes, topology.ranks_per_node, exchange.chunks
-        # a call of a library is over when both ranks have what they get, and the next one begins behind it
-        self.far = 0.0 if exchange.mover.library_sms else max(level.signal_us for level in topology.levels)
+        self.local, self.chunks = rail_ranks(topology, exchange.mover), exchange.chunks
+        self.nodes = topology.num_ranks // self.local
         self.near = topology.levels[0].signal_us if self.local > 1 else 0.0
         self.port = self.nic = begin
         self.begins, self.ends = list[float](), list[float]()
@@ -108,7 +120,7 @@ class _Ways:
 
     def put(self, ready: float) -> float:
         self.nic = max(self.nic, ready) + self.hop.put
-        return self.nic + self.far
+        return self.nic + self.hop.far
 
     def gathered(self) -> Times:
         made = self.made.max(axis=0)
@@ -151,5 +163,5 @@ class _Ways:
             added = max(added, programs[program])
             if (number + 1) % together == 0:
                 self.nic, added = max(self.nic, added) + put, 0.0
-                sums.ravel()[number // strips] = self.nic + self.far
+                sums.ravel()[number // strips] = self.nic + self.hop.far
         return sums

@@ -19,6 +19,7 @@ from tilelink.ir.order import Cut, Nest
 from tilelink.ir.spec import DTYPE_BYTES
 from tilelink.planner.group import Group
 from tilelink.planner.memo import remembered
+from tilelink.planner.rails import rail_ranks
 from tilelink.planner.structure import Structure
 from topologies.topology import Fabric, Topology
 
@@ -95,8 +96,8 @@ RULES: tuple[Rule, ...] = (
         lambda x: f"{x.extent} {x.unit} in chunks of {x.chunk_extent} {x.unit} are fewer than {x.chunks} chunks",
     ),
     (
-        lambda x: x.mover.crosses_nodes and x.topology.num_nodes == 1,
-        lambda x: f"all ranks of {x.topology.name} are on one node, between which nothing is put over a network",
+        lambda x: x.mover.along_rails and rail_ranks(x.topology, x.mover) == x.topology.num_ranks,
+        lambda x: f"all ranks of {x.topology.name} are {'on one node' if x.mover.crosses_nodes else 'in one half'}",
     ),
     (
         lambda x: x.topology.num_nodes > 1 and not x.mover.crosses_nodes and not x.bounded,
@@ -106,24 +107,25 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
+        lambda x: x.mover.along_rails and not x.topology.gpu.stream_wait_value,
         lambda x: (
-            x.mover.crosses_nodes and not (x.topology.gpu.stream_wait_value and peer_atomics(x.topology, inside=True))
-        ),
-        lambda x: (
-            f"ranks of a node of {x.topology.name} tell each other by atomics when a call has ended, and streams wait for words "
-            "that come over the network: its links carry none, or its streams do not wait"
+            f"streams wait for words of {x.name} that come along rails, and those of {x.topology.name} do not wait"
         ),
     ),
     (
-        lambda x: x.mover.crosses_nodes and not (x.along_rows and x.push and x.cut is Cut.ROWS),
+        lambda x: x.mover.crosses_nodes and not peer_atomics(x.topology, inside=True),
+        lambda x: f"ranks of a node tell each other of ends by atomics, and links of {x.topology.name} carry none",
+    ),
+    (
+        lambda x: x.mover.along_rails and not (x.along_rows and x.push and x.cut is Cut.ROWS),
         lambda x: f"rows go along rails that are gathered or scattered, pushed by their owner: {x.name} is not",
     ),
     (
-        lambda x: x.mover.crosses_nodes and x.scattered and x.read_by_library,
+        lambda x: x.mover.along_rails and x.scattered and x.read_by_library,
         lambda x: f"tiles add parts of {x.name} that have come along rails",
     ),
     (
-        lambda x: x.mover.crosses_nodes and x.chunk_major,
+        lambda x: x.mover.along_rails and x.chunk_major,
         lambda x: f"chunks of {x.name} go along rails node by node: nest=rank by rank",
     ),
     (

@@ -79,7 +79,7 @@ class Transfers:
         """Run the mover: each transfer starts when the one before is done and its source is complete."""
         name = exchange.source or exchange.target
         size = DTYPE_BYTES[self.parts.buffer(name).dtype]
-        if exchange.mover.crosses_nodes:
+        if exchange.mover.along_rails:
             self._along_rails(exchange, size)
             return
         us = chunk_us(self.topology, exchange, size, made=exchange.counted)

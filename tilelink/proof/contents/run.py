@@ -32,6 +32,7 @@ from tilelink.proof.contents.tile import (
 from tilelink.proof.contents.trace import Block, Chosen, Done, where
 from tilelink.proof.contents.values import Mismatch, Values
 from tilelink.proof.findings import Finding
+from tilelink.schedule.index import value_of
 from tilelink.schedule.memory import Buffer
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import SEND_RECEIVE, Call, Compute, Load, Move, Store
@@ -54,7 +55,7 @@ class Run:
         self.findings: dict[int, Finding] = {}
         self.places = {buffer.places for buffer in self.schedule.buffers if buffer.places is not None}
         users = {node.operation.name: node for node in self.values.spec.nodes if isinstance(node.operation, UserOp)}
-        self.making = Making(self.values, users, self.schedule.ranks_per_node)
+        self.making = Making(self.values, users, value_of(self.schedule.mesh[-1].size, self.schedule.sizes))
 
     def all(self, blocks: list[Block]) -> Iterator[Finding]:
         self._inputs()
