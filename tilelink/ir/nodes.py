@@ -80,12 +80,8 @@ class Exchange:
         return self.kind is Kind.SCATTER and self.mover.along_rails
 
     @property
-    def programs(self) -> int:
+    def programs(self) -> int:  # beside tiles
         return self.mover.programs(scattered=self.kind is Kind.SCATTER)
-
-    @property
-    def beside_tiles(self) -> bool:
-        return self.mover.beside_tiles(scattered=self.kind is Kind.SCATTER)
 
     @property
     def chunk_rows(self) -> int:

@@ -386,7 +386,7 @@ class Builder:
 
     def _hosted_by(self, relation: Relation) -> int:
         """Group whose launch carries the communication programs: the maker's, or else the first reader's."""
-        if not make_exchange(self.problem, relation).beside_tiles:
+        if not make_exchange(self.problem, relation).mover.beside_tiles(scattered=relation.kind is Kind.SCATTER):
             return -1
         # through slots items go only while they are taken, so that their producers run beside the tiles that take them
         if self.problem.structure.by_tiles(relation.source) and relation.kind is not Kind.SHIFT:

@@ -114,7 +114,7 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
         final=transfers / peers / chunks if scattered else 0.0,
         counted=exchange.counted,
         tail=transfers / peers if scattered and choice.nest is Nest.RANK_MAJOR else 0.0,
-        beside=exchange.beside_tiles or exchange.sent is not None,
+        beside=exchange.mover.beside_tiles(scattered=scatters) or exchange.sent is not None,
         start=STREAM_US if copied and not made else 0.0,
         gathers=relation.kind is Kind.GATHER,
         columns=exchange.cut is Cut.COLUMNS,
