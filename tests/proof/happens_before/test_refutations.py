@@ -86,6 +86,8 @@ def test_a_wait_that_does_not_cover_a_load_does_not_hold_it() -> None:
         (Wrong.MALFORMED, schedule(role("a", replace(RAISE, index=(Index("nothing"),))))),
         (Wrong.MALFORMED, schedule(role("a", replace(RAISE, index=(tile % (rank * 0),))))),
         (Wrong.MALFORMED, schedule(role("a", WIDER), role("b", Store("t", part(2))))),
+        (Wrong.MALFORMED, schedule(role("a", WRITE), role("warps in none", RAISE, engine=Sms(1, inside=True)))),
+        (Wrong.MALFORMED, schedule(role("warps", WRITE, engine=Sms(1, inside=True)), role("b", engine=CopyEngine()))),
     ],
 )  # fmt: skip
 def test_each_kind_is_told_apart(expected: Wrong, one: Schedule) -> None:

@@ -64,7 +64,13 @@ class _Expansion:
     # ---- who ----
     def _launch(self, number: int, launch: Launch) -> None:
         programs: list[int] = []
+        host = launch.roles[-1] if launch.roles else None
         for role in launch.roles:
+            if role.inside and (host is None or not isinstance(host.engine, Sms) or host.inside):
+                detail = (
+                    f"warps of {role.name} are in no programs: the last role of its launch has none of its own on SMs"
+                )
+                raise Refuted(Wrong.MALFORMED, detail=detail)
             mine = [self.out.program(f"{role.name}.{one}") for one in range(role.programs)]
             if not mine:
                 raise Refuted(Wrong.NO_PROGRAM, detail=f"role {role.name}")
