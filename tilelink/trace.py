@@ -17,6 +17,7 @@ from tilelink.ir.nodes import Finish, Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.cost import TileTimes, Timeline, timeline
 from tilelink.planner.term_names import name_of
+from tilelink.planner.tile_bars import bars_of
 from topologies.topology import Topology
 
 _PROGRAMS = 12  # shown of each kernel
@@ -86,10 +87,7 @@ def _of_program(
     name: str, tiles: TileTimes, program: int, track: int, ended: Sequence[tuple[float, int]]
 ) -> Iterator[Event]:
     """Its tiles, what it waits for in front of them, and arrows from there."""
-    free = tiles.begin_us + (tiles.late_us[program] if tiles.late_us else 0.0)
-    for tile in range(program, len(tiles.ends_us), tiles.programs):
-        end = float(tiles.ends_us[tile])
-        begin = max(free, end - tiles.tile_us)
+    for tile, free, begin, end in bars_of(tiles, program):
         if begin - free > _WAITED_US:
             yield _span(track, "wait", free, begin)
             at = bisect_right(ended, (begin, _TILES)) - 1
@@ -98,7 +96,6 @@ def _of_program(
                 yield arrow | {"ph": "s", "tid": ended[at][1], "ts": round(ended[at][0] - 1e-3, 3)}
                 yield arrow | {"ph": "f", "bp": "e", "tid": track, "ts": round(begin + 1e-3, 3)}
         yield _span(track, f"{name} {tile}", begin, end, segment=int(tiles.segments[tile]))
-        free = end
 
 
 def _counted(name: str, ends: Sequence[float]) -> Iterator[Event]:

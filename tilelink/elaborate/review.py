@@ -18,8 +18,12 @@ _BYTES = DTYPE_BYTES | {"int64": 8}  # which place of a pool
 
 def landing_bytes(steps: Schedule) -> int:
     """Of the symmetric memory of a rank: where data of peers land, and what peers read. A pool counts once; dims have numbers."""
-    shapes, found = steps.shapes, (one for one in steps.buffers if one.memory is Memory.SYMMETRIC)
-    return sum(math.prod(shapes[one.name]) * _BYTES[one.dtype] * _packets_of(one) for one in found)
+    return sum(buffer_bytes(steps, one) for one in steps.buffers if one.memory is Memory.SYMMETRIC)
+
+
+def buffer_bytes(steps: Schedule, buffer: Buffer) -> int:
+    """Of a buffer on one rank, packets with what they are wrapped in."""
+    return math.prod(steps.shapes[buffer.name]) * _BYTES[buffer.dtype] * _packets_of(buffer)
 
 
 def _packets_of(buffer: Buffer) -> int:

@@ -45,8 +45,8 @@ class Family:
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """A family that is slower than the chosen schedule. `fields` are pins that plan it, of which the chosen family has others
-    than `differs`. `lost_by`: the part
-    in which it loses most, so many us, and the term there that is most above that of the chosen one, if it has any."""
+    than `differs`. `lost_by`: the part in which it loses most, so many us, and the term there that is most above that of the
+    chosen one, if it has any. `account`: its terms."""
 
     fields: Pins
     differs: Pins
@@ -54,6 +54,7 @@ class Rejected:
     lost_by: Part
     lost_us: float
     term: Term | None
+    account: Account
 
 
 def kind(value: object) -> object:
@@ -109,4 +110,4 @@ def rejected(topology: Topology, best: Account, chosen: Family, other: Family) -
     held = {term.what: term.us for term in best.critical}
     terms = [term for term in account.critical if term.part is part]
     largest = max(terms, key=lambda term: term.us - held.get(term.what, 0.0), default=None)
-    return Rejected(other.fields, other.differs(chosen), other.us, part, account.us(part) - best.us(part), largest)
+    return Rejected(other.fields, other.differs(chosen), other.us, part, account.us(part) - best.us(part), largest, account)

@@ -62,26 +62,29 @@ class Term:
     hidden_by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """A predicted time, unrounded, as the sum of `critical`, in their order; `hidden` runs beside these."""
-
-    total_us: float
-    critical: tuple[Term, ...]
-    hidden: tuple[Term, ...]
-
-    def us(self, part: Part) -> float:
-        """Of all terms of that part on the critical path."""
-        return sum(term.us for term in self.critical if term.part is part)
-
-
-class _Stretch(NamedTuple):
-    """A stretch of the compute stream. `what` hides what runs beside it, but for the exchange that it `awaits`."""
+class Stretch(NamedTuple):
+    """A stretch of the compute stream, in us from the start of the call. `what` hides what runs beside it, but for the exchange
+    that it `awaits`."""
 
     begin: float
     end: float
     what: str
     awaits: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A predicted time, unrounded, as the sum of `critical`, in their order; `hidden` runs beside these. `stretches`: when which
+    of them is; those of `BESIDE` and `CLOCKS` have no place in time."""
+
+    total_us: float
+    critical: tuple[Term, ...]
+    hidden: tuple[Term, ...]
+    stretches: tuple[Stretch, ...]
+
+    def us(self, part: Part) -> float:
+        """Of all terms of that part on the critical path."""
+        return sum(term.us for term in self.critical if term.part is part)
 
 
 def account_of(schedule: Schedule, topology: Topology) -> Account:
@@ -101,7 +104,7 @@ def account(draft: Draft, topology: Topology) -> Account:
     ended_at = max(model.now, model.transfers.end)
     ledger.spend(Part.BESIDE, "tiles slowed by copies beside them", model.drag)
     ledger.spend(Part.CLOCKS, "higher clocks while tensor cores rest", -model.saved_us(ended_at))
-    return Account(total, tuple(ledger.critical()), tuple(ledger.hidden()))
+    return Account(total, tuple(ledger.critical()), tuple(ledger.hidden()), tuple(ledger.stretches))
 
 
 class _Ledger:
@@ -110,7 +113,7 @@ class _Ledger:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.spent: dict[tuple[Part, str], float] = {}
-        self.stretches: list[_Stretch] = []
+        self.stretches: list[Stretch] = []
 
     def critical(self) -> Iterator[Term]:
         return (Term(part, what, us) for (part, what), us in self.spent.items())
@@ -122,7 +125,7 @@ class _Ledger:
     def stretch(self, part: Part, what: str, begin: float, end: float, awaits: str = "") -> None:
         """Time of the stream that is one term."""
         self.spend(part, what, end - begin)
-        self.stretches.append(_Stretch(begin, end, what, awaits))
+        self.stretches.append(Stretch(begin, end, what, awaits))
 
     def until(self, ended: float, now: float) -> None:
         """Transfers that end after the stream's work."""
@@ -160,12 +163,12 @@ class _Ledger:
         now = begin + launch_us
         for name, first, last in paused:
             self.stretches += [
-                _Stretch(now, first, f"{launch.how.word} of {out} by the library"),
-                _Stretch(first, last, f"wait for chunks of {name}", name),
+                Stretch(now, first, f"{launch.how.word} of {out} by the library"),
+                Stretch(first, last, f"wait for chunks of {name}", name),
             ]
             self.spend(Part.WAIT, f"wait for chunks of {name}", last - first)
             now = last
-        self.stretches.append(_Stretch(now, end, f"{launch.how.word} of {out} by the library"))
+        self.stretches.append(Stretch(now, end, f"{launch.how.word} of {out} by the library"))
         rest = end - begin - launch_us * pieces - sum(last - first for _, first, last in paused)
         whole = min(rest, self.model.by_library[out].total_us)
         self.spend(Part.LOOP, f"{launch.how.word} of {out} by the library", whole)
@@ -217,7 +220,7 @@ class _Chain:
         self.ready = {wait.exchange: np.broadcast_to(run.ready_for(wait), ends.shape) for wait in loop.waits}
         self.total_us = float(ends.max()) - begin
         self.what = work_of(loop)
-        self.stretches: list[_Stretch] = []
+        self.stretches: list[Stretch] = []
         self.cut, self.pieces, self.piece_us = pieces_of(loop.cost)
         self.places, self.behind = self._of_last()
         self.own = [bool(loop.own[place]) for place in self.places]
@@ -324,10 +327,10 @@ class _Chain:
         return f"wait for parts of {waits[0]}{others}", waits[0]
 
     def _work(self, begin: float, end: float) -> None:
-        self.stretches.append(_Stretch(begin, end, self.what))
+        self.stretches.append(Stretch(begin, end, self.what))
 
     def _paused(self, begin: float, end: float, what: str, awaits: str) -> None:
-        self.stretches.append(_Stretch(begin, end, what, awaits))
+        self.stretches.append(Stretch(begin, end, what, awaits))
 
 
 def _part(launch: Launch) -> Part:

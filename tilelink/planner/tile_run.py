@@ -270,10 +270,15 @@ class TileRun:
                 self._complete(exchange, ends)
                 if not self._pulled(exchange):
                     self.transfers.move(exchange)
-            pulled = self._pulled(exchange)
-            arrivals = self.transfers.made[exchange.name] if pulled else self.transfers.arrivals[exchange.name]
-            late = np.maximum(late, (arrivals + _skew(arrivals)).max(axis=0)[chunk])
+            late = np.maximum(late, self.parts_there(exchange)[chunk])
         return late
+
+    def parts_there(self, exchange: Exchange) -> Times:
+        """Of each chunk, when the parts of all peers are there, which own tiles add."""
+        pulled = self._pulled(exchange)
+        arrivals = self.transfers.made[exchange.name] if pulled else self.transfers.arrivals[exchange.name]
+        found: Times = (arrivals + _skew(arrivals)).max(axis=0)
+        return found
 
     def _complete(self, exchange: Exchange, ends: Times) -> None:
         """Source chunks of a scatter are complete when their tiles are; those that have not run count as done at once."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Index, Number, rank, spelled, value_of
-from tilelink.schedule.memory import Access, Region
+from tilelink.schedule.memory import Access, Buffer, Dim, Region, Signal, Table
 from tilelink.schedule.roles import (
     Cooperative,
     CopyEngine,
@@ -26,6 +27,21 @@ from tilelink.schedule.roles import (
 from tilelink.schedule.steps import Call, Compute, For, If, Let, Load, Move, Notify, Step, Store, Sync, Wait
 
 INDENT = "  "
+
+
+class Bound(NamedTuple):
+    """A name that a phase gives to an index."""
+
+    name: str
+
+
+class Line(NamedTuple):
+    """A printed line, and what it is about; `launch`: in which launch that stands."""
+
+    text: str
+    about: Dim | Buffer | Signal | Table | Launch | Role | Phase | Bound | Step
+    launch: Launch | None = None
+
 
 LEGEND = (
     ("symmetric", "memory that every rank has, and that peers can address"),
@@ -74,28 +90,37 @@ def legend_lines() -> Iterator[str]:
 
 def printed_lines(schedule: Schedule) -> Iterator[str]:
     """Memory, signals, tables, and the launches in order."""
+    return (line.text for line in lines_of(schedule))
+
+
+def lines_of(schedule: Schedule) -> Iterator[Line]:
+    """The same, each line with what it is about."""
     for dim in schedule.dims:
         follows = f"{spelled(dim.size)} = " if isinstance(dim.size, Index) else ""
         title = f"  # {dim.title}" if dim.title else ""
-        yield f"{INDENT}{dim.name} {'<=' if dim.on_call else '='} {follows}{schedule.sizes[dim.name]}{title}"
+        size = f"{'<=' if dim.on_call else '='} {follows}{schedule.sizes[dim.name]}"
+        yield Line(f"{INDENT}{dim.name} {size}{title}", dim)
     for buffer in schedule.buffers:
         marks = [] if buffer.protocol is Protocol.SIMPLE else [buffer.protocol.value]
         marks += ["for the caller"] if buffer.for_caller else []
-        yield f"{INDENT}{buffer.memory.value} {buffer.name}[{_list(buffer.shape)}] {', '.join([buffer.dtype, *marks])}"
+        shape = f"[{_list(buffer.shape)}] {', '.join([buffer.dtype, *marks])}"
+        yield Line(f"{INDENT}{buffer.memory.value} {buffer.name}{shape}", buffer)
     for signal in schedule.signals:
-        yield f"{INDENT}signal {signal.name}[{_list(signal.shape)}]"
+        yield Line(f"{INDENT}signal {signal.name}[{_list(signal.shape)}]", signal)
     for table in schedule.tables:
         laws = "".join(f", {law.value}" for law in table.laws)
-        yield f"{INDENT}table {table.name}[{_list(table.shape)}] below {spelled(table.below)}{laws}"
+        shape = f"[{_list(table.shape)}] below {spelled(table.below)}{laws}"
+        yield Line(f"{INDENT}table {table.name}{shape}", table)
     for launch in schedule.launches:
-        yield from _launch(launch)
+        yield from (line._replace(launch=launch) for line in _launch(launch))
 
 
-def _launch(launch: Launch) -> Iterator[str]:
+def _launch(launch: Launch) -> Iterator[Line]:
     behind = f", behind {' and '.join(launch.joins)}" if launch.joins else ""
-    yield f"{INDENT}on {launch.stream}{behind}:"
+    yield Line(f"{INDENT}on {launch.stream}{behind}:", launch)
     for role in launch.roles:
-        yield f"{INDENT * 2}{role.name} on {_engine(role.engine)}:" if role.phases else f"{INDENT * 2}{role.name}"
+        text = f"{role.name} on {_engine(role.engine)}:" if role.phases else role.name
+        yield Line(f"{INDENT * 2}{text}", role)
         for phase in role.phases:
             yield from _phase(role, phase)
 
@@ -118,7 +143,7 @@ def _engine(engine: Engine) -> str:
             return f"the library, on {sms} SM{'s' if sms > 1 else ''}" if sms else "the library"
 
 
-def _phase(role: Role, phase: Phase) -> Iterator[str]:
+def _phase(role: Role, phase: Phase) -> Iterator[Line]:
     alone = phase.count == 1 and role.engine.programs == 1 and phase.who is Who.EACH
     if alone and not phase.let and not phase.title:
         yield from _steps(phase.body, INDENT * 3)
@@ -133,8 +158,8 @@ def _phase(role: Role, phase: Phase) -> Iterator[str]:
         how += ", counted behind the next one"
     head = ", ".join(one for one in (who, count, how) if one) or "one tile"
     title = f"  # {phase.title}" if phase.title else ""
-    yield f"{INDENT * 3}{head}:{title}"
-    yield from (f"{INDENT * 4}{name} = {spelled(index)}" for name, index in phase.let)
+    yield Line(f"{INDENT * 3}{head}:{title}", phase)
+    yield from (Line(f"{INDENT * 4}{name} = {spelled(index)}", Bound(name)) for name, index in phase.let)
     yield from _steps(phase.body, INDENT * 4)
 
 
@@ -148,21 +173,22 @@ def _let(let: Let, before: str) -> str:
     return before + ", ".join(f"{name} = {spelled(index)}" for name, index in let) if let else ""
 
 
-def _steps(body: tuple[Step, ...], indent: str) -> Iterator[str]:
+def _steps(body: tuple[Step, ...], indent: str) -> Iterator[Line]:
     for step in body:
         match step:
             case For():
-                yield f"{indent}for {step.variable} < {spelled(step.count)}{_let(step.let, ': ')}:"
+                yield Line(f"{indent}for {step.variable} < {spelled(step.count)}{_let(step.let, ': ')}:", step)
                 yield from _steps(step.body, indent + INDENT)
             case If():
                 if step.body:
-                    yield f"{indent}if {step.text(spelled, equal=True)}:"
+                    yield Line(f"{indent}if {step.text(spelled, equal=True)}:", step)
                     yield from _steps(step.body, indent + INDENT)
                 if step.others:
-                    yield f"{indent}else:" if step.body else f"{indent}if {step.text(spelled, equal=False)}:"
+                    other = "else" if step.body else f"if {step.text(spelled, equal=False)}"
+                    yield Line(f"{indent}{other}:", step)
                     yield from _steps(step.others, indent + INDENT)
             case _:
-                yield indent + in_a_line(step)
+                yield Line(indent + in_a_line(step), step)
 
 
 _ACCESS = {
