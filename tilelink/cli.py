@@ -1,4 +1,4 @@
-"""The command line: `tilelink plan | explain | emit | run | verify | mutate | bench | regret | demo | topo`. Results go to
+"""The command line: `tilelink plan | explain | show | emit | run | verify | mutate | bench | regret | demo | topo`. Results go to
 stdout, everything else to stderr.
 
 Exit codes: 0 done; 1 a run whose result differs from the reference, or a refuted operator; 2 bad input; 3 no legal
@@ -45,6 +45,12 @@ COMMANDS = (
         "tilelink.explain_command",
         "explain",
         "Say why a schedule is chosen: its time in named terms, what lost to it and by what, and what would flip the choice.",
+    ),
+    Late(
+        "show",
+        "tilelink.show_command",
+        "show",
+        "Write a page about a schedule: where its time goes, what every engine does when, what is not overlapped and why.",
     ),
     Late("emit", "tilelink.plan_command", "emit", "Print the source, or write it to a file."),
     Late("run", "tilelink.run_command", "run", "Run the operator on all ranks and compare with a torch reference."),

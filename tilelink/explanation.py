@@ -19,11 +19,16 @@ def explanation_text(explanation: Explanation) -> str:
 
 
 def explanation_json(explanation: Explanation) -> str:
-    """An object: `predicted_us`, `family` and `choices` as pins, `critical` and `hidden` terms, `rejected` families with the
+    """`explanation_data` as text."""
+    return json.dumps(explanation_data(explanation), indent=1)
+
+
+def explanation_data(explanation: Explanation) -> dict[str, object]:
+    """An object of JSON: `predicted_us`, `family` and `choices` as pins, `critical` and `hidden` terms, `rejected` families with the
     number that is left out (`more`), `flips`, and axes without one (`unflipped`). Times are in us."""
     schedule, account = explanation.schedule, explanation.account
     unflipped = [one for one in explanation.walked if one.flip is None]
-    found = {
+    return {
         "function": schedule.name,
         "topology": schedule.machine.topology,
         "ranks": schedule.machine.num_ranks,
@@ -38,7 +43,6 @@ def explanation_json(explanation: Explanation) -> str:
         **({"levels": {one.level: one.us for one in explanation.levels}} if explanation.levels else {}),
         "unflipped": [{"axis": w.axis, "larger": w.larger, "last": w.last, "why": w.why} for w in unflipped],
     }
-    return json.dumps(found, indent=1)
 
 
 def _term(term: Term) -> dict[str, object]:
@@ -92,10 +96,11 @@ def _lines(explanation: Explanation) -> Iterator[str]:
             yield f"{'':15}it loses {one.lost_us:.1f} us in {one.lost_by.value}{lost}"
         if explanation.more:
             yield f"{'':15}and {explanation.more} slower ones"
-    yield from _flips(explanation.walked)
+    yield from flip_lines(explanation.walked)
 
 
-def _flips(walked: tuple[Walked, ...]) -> Iterator[str]:
+def flip_lines(walked: tuple[Walked, ...]) -> Iterator[str]:
+    """Sizes and rates at which another family wins, and those at which none does."""
     flipped = [one.flip for one in walked if one.flip is not None]
     yield "\nanother family wins:" if flipped else "\nno size or rate that was tried makes another family win:"
     for flip in flipped:

@@ -66,6 +66,13 @@ class _Lines:
             print(f"{self.what}: {time.monotonic() - self.start:.0f} s", file=sys.stderr, flush=True)
 
 
+def check_writable(path: Path) -> None:
+    """Before work is done for a file: its folder is there, and it is none itself. Raises OutputNotWritable."""
+    if path.is_dir() or not path.resolve().parent.is_dir():
+        reason = "it is a folder" if path.is_dir() else "its folder does not exist"
+        raise OutputNotWritable(path=str(path), reason=reason)
+
+
 def write_file(path: Path, text: str) -> None:
     """Write all of `text` or nothing: an interrupted run leaves the old file. Raises OutputNotWritable."""
     # a link is followed, and what is no regular file (/dev/null, a pipe) is written to, not replaced

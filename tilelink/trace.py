@@ -15,9 +15,8 @@ from typing import Any
 from tilelink.ir.calls import LibraryOp
 from tilelink.ir.nodes import Finish, Kernel
 from tilelink.ir.schedule import Schedule
-from tilelink.planner.cost import TileTimes, Timeline, timeline
+from tilelink.planner.course import Course, Tiles, course_of
 from tilelink.planner.term_names import name_of
-from tilelink.planner.tile_bars import bars_of
 from topologies.topology import Topology
 
 _PROGRAMS = 12  # shown of each kernel
@@ -30,7 +29,7 @@ Event = dict[str, Any]
 
 def predicted_trace(schedule: Schedule, topology: Topology) -> str:
     """JSON of one call; times are in us, as the format wants them."""
-    course = timeline(schedule, topology)
+    course = course_of(schedule, topology)
     title = f"predicted: {schedule.name} on {topology.name}, a rank of {schedule.num_ranks}, {course.total_us:.1f} us"
     events = [_named("process_name", 0, title), *_launches(course), *_moves(schedule, course), *_tiles(course)]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}, separators=(",", ":"))
@@ -45,7 +44,7 @@ def _span(track: int, name: str, begin: float, end: float, **more: object) -> Ev
     return span | ({"args": more} if more else {})
 
 
-def _launches(course: Timeline) -> Iterator[Event]:
+def _launches(course: Course) -> Iterator[Event]:
     yield _named("thread_name", _STREAM, "compute stream")
     for launch, begin, end in course.launches:
         match launch:
@@ -61,7 +60,7 @@ def _launches(course: Timeline) -> Iterator[Event]:
             yield _span(_STREAM, title, begin, end)
 
 
-def _moves(schedule: Schedule, course: Timeline) -> Iterator[Event]:
+def _moves(schedule: Schedule, course: Course) -> Iterator[Event]:
     for number, (name, moves) in enumerate(course.moves.items()):
         track = _EXCHANGES + number
         yield _named("thread_name", track, f"{name} by {schedule.exchange(name).mover.text}")
@@ -70,24 +69,25 @@ def _moves(schedule: Schedule, course: Timeline) -> Iterator[Event]:
         yield from _counted(f"transfers of {name}", sorted(end for _, end in moves))
 
 
-def _tiles(course: Timeline) -> Iterator[Event]:
+def _tiles(course: Course) -> Iterator[Event]:
     ended = sorted(
         (end, _EXCHANGES + number) for number, name in enumerate(course.moves) for _, end in course.moves[name]
     )
     for number, (name, tiles) in enumerate(course.tiles.items()):
-        shown = sorted({place * tiles.programs // _PROGRAMS for place in range(_PROGRAMS)})
+        shown = sorted({place * tiles.times.programs // _PROGRAMS for place in range(_PROGRAMS)})
         for place, program in enumerate(shown):
             track = _TILES + number * _PROGRAMS + place
             yield _named("thread_name", track, f"{name}, program {program}")
             yield from _of_program(name, tiles, program, track, ended)
-        yield from _counted(f"tiles of {name}", sorted(tiles.ends_us.tolist()))
+        yield from _counted(f"tiles of {name}", sorted(tiles.times.ends_us.tolist()))
 
 
 def _of_program(
-    name: str, tiles: TileTimes, program: int, track: int, ended: Sequence[tuple[float, int]]
+    name: str, tiles: Tiles, program: int, track: int, ended: Sequence[tuple[float, int]]
 ) -> Iterator[Event]:
-    """Its tiles, what it waits for in front of them, and arrows from there."""
-    for tile, free, begin, end in bars_of(tiles, program):
+    """Its tiles, what it waits for in front of them, and arrows from there. Where warpgroups take turns, a span is the product:
+    the rest of the tile runs beside the next one."""
+    for tile, free, begin, product, _ in tiles.bars(program):
         if begin - free > _WAITED_US:
             yield _span(track, "wait", free, begin)
             at = bisect_right(ended, (begin, _TILES)) - 1
@@ -95,7 +95,7 @@ def _of_program(
                 arrow = {"cat": "notify", "name": "notify", "id": track * 100_000 + tile, "pid": 1}
                 yield arrow | {"ph": "s", "tid": ended[at][1], "ts": round(ended[at][0] - 1e-3, 3)}
                 yield arrow | {"ph": "f", "bp": "e", "tid": track, "ts": round(begin + 1e-3, 3)}
-        yield _span(track, f"{name} {tile}", begin, end, segment=int(tiles.segments[tile]))
+        yield _span(track, f"{name} {tile}", begin, product, segment=int(tiles.times.segments[tile]))
 
 
 def _counted(name: str, ends: Sequence[float]) -> Iterator[Event]:

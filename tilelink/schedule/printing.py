@@ -36,11 +36,12 @@ class Bound(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A printed line, and what it is about; `launch`: in which launch that stands."""
+    """A printed line, and what it is about; `launch`, `phase`: in which of them that stands."""
 
     text: str
     about: Dim | Buffer | Signal | Table | Launch | Role | Phase | Bound | Step
     launch: Launch | None = None
+    phase: Phase | None = None
 
 
 LEGEND = (
@@ -119,13 +120,14 @@ def _launch(launch: Launch) -> Iterator[Line]:
     behind = f", behind {' and '.join(launch.joins)}" if launch.joins else ""
     yield Line(f"{INDENT}on {launch.stream}{behind}:", launch)
     for role in launch.roles:
-        text = f"{role.name} on {_engine(role.engine)}:" if role.phases else role.name
+        text = f"{role.name} on {engine_text(role.engine)}:" if role.phases else role.name
         yield Line(f"{INDENT * 2}{text}", role)
         for phase in role.phases:
-            yield from _phase(role, phase)
+            yield from (line._replace(phase=phase) for line in _phase(role, phase))
 
 
-def _engine(engine: Engine) -> str:
+def engine_text(engine: Engine) -> str:
+    """What runs a role, in a few words."""
     match engine:
         case Sms(programs, warps, inside=True, pace=pace):
             paced = f", a piece every {pace} clocks" if pace else ""

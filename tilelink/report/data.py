@@ -1,0 +1,94 @@
+"""The data of a page as JSON, for programs that read it: times in us, bytes, names as in the schedule."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from tilelink.elaborate.review import buffer_bytes, landing_bytes
+from tilelink.explanation import explanation_data
+from tilelink.report.exposed import exposed_of
+from tilelink.report.facts import Facts
+from tilelink.report.signals import words_of
+
+SCHEMA = 1  # a change of meaning raises it; keys may come without
+_DIGITS = 6  # of a microsecond
+_MOST_TILES = 8192  # tiles of a loop whose times are in the data
+
+
+def data_of(facts: Facts) -> dict[str, object]:
+    """`schedule` is what `tilelink plan --json` prints, `why` what `tilelink explain --json` does."""
+    schedule, steps, course = facts.schedule, facts.steps, facts.course
+    tiles = {
+        name: {
+            "programs": one.times.programs,
+            "tile_us": one.times.tile_us,
+            "begins_us": _rounded(one.begins_us.tolist()),
+            "ends_us": _rounded(one.times.ends_us.tolist()),
+            "segments": one.times.segments.tolist(),
+            "there_us": {exchange: _rounded(times.tolist()) for exchange, times in one.there.items()},
+        }
+        if len(one.times.ends_us) <= _MOST_TILES
+        else {"programs": one.times.programs, "tile_us": one.times.tile_us, "tiles": len(one.times.ends_us)}
+        for name, one in course.tiles.items()
+    }
+    others = facts.explanation.others if facts.others_of else ()
+    exposed = exposed_of(facts.account, others, course, facts.topology)
+    measured = facts.measured
+    return {
+        "schema": SCHEMA,
+        "hash": schedule.hash,
+        "schedule": json.loads(schedule.to_json()),
+        "why": explanation_data(facts.explanation),
+        "predicted_us": facts.account.total_us,
+        "stretches": [{"what": s.what, "begin_us": s.begin, "end_us": s.end} for s in facts.account.stretches],
+        "not_overlapped": [
+            {"what": one.term.what, "us": one.term.us, "where": one.where, "why": one.why, "pins": dict(one.pins)}
+            for one in exposed
+        ],
+        "timeline": {
+            "drawn_us": course.drawn_us,
+            "moves": {name: [_rounded(span) for span in found] for name, found in course.moves.items()},
+            "passes": {name: [_rounded(span) for span in found] for name, found in course.passes.items()},
+            "tiles": tiles,
+        },
+        "signals": [
+            {
+                "name": signal.name,
+                "words": words_of(steps, signal),
+                "uses": [
+                    {"role": use.role, "raises": use.raises, "step": use.text, "times": use.count}
+                    for use in facts.uses
+                    if use.signal == signal.name
+                ],
+            }
+            for signal in steps.signals
+        ],
+        "memory": {
+            "symmetric_bytes": landing_bytes(steps),
+            "buffers": [
+                {"name": one.name, "memory": one.memory.value, "bytes": buffer_bytes(steps, one)} for one in steps.buffers
+            ],
+        },
+        "limits": {
+            key: value for key, value in asdict(facts.limits).items() if key not in ("sent", "levels")
+        } | {"sent": dict(facts.limits.sent), "levels": {one.level: one.us for one in facts.limits.levels}},
+        "proof": {
+            "proved": facts.proof.proved,
+            "checked": dict(facts.proof.checked),
+            "order": str(facts.proof.order) if facts.proof.order is not None else "",
+            "findings": [str(finding) for finding in facts.proof.findings],
+        },
+        "measured": asdict(measured) if measured is not None else None,
+    }
+
+
+def island(facts: Facts) -> str:
+    """The data as text that may stand in a script element."""
+    text = json.dumps(data_of(facts), separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _rounded(found: object) -> list[float]:
+    assert isinstance(found, list | tuple), "times"
+    return [round(float(one), _DIGITS) for one in found]

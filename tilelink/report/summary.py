@@ -1,0 +1,201 @@
+"""The first sections of a page: what the time of a call goes to, and what of it is not overlapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tilelink.planner.terms import Part, Term
+from tilelink.report.exposed import WHERE, Exposed, exposed_of, is_work, work_us
+from tilelink.report.facts import Facts
+from tilelink.report.html import Html, el, exact, option, section, table, timed, us
+
+_SHOWN = 0.05  # us: the data have shorter terms, too
+CLASS = {
+    Part.LOOP: "work2",
+    Part.TILES: "tiles",
+    Part.SENDS: "move",
+    Part.WAIT: "wait",
+    Part.COLLECTIVE: "move2",
+    Part.LAUNCH: "launch",
+    Part.CALL: "call",
+    Part.BESIDE: "beside",
+    Part.CLOCKS: "clocks",
+}
+
+
+def headline(facts: Facts) -> Html:
+    """Two or three sentences that somebody would quote."""
+    account, limits = facts.account, facts.limits
+    work, least = work_us(account), limits.least_us
+    over = account.total_us - work
+    lines = [
+        el("p", el("strong", us(account.total_us)), " predicted for one call, by the cost model. ", *_work(facts, work, over)),
+    ]
+    if least > 0:
+        alone = "the matmuls alone by the library" if limits.by_library else limits.alone_by
+        lines.append(
+            el(
+                "p",
+                "Exposed communication, predicted: ",
+                el("strong", us(account.total_us - least)),
+                f" = {us(account.total_us)} − max({us(limits.alone_us)} for {alone}, {us(limits.links_us)} on the link).",
+                id="exposed-predicted",
+            )
+        )
+    if facts.measured is not None:
+        lines += measured_lines(facts)
+    return el("div", *lines, class_="headline")
+
+
+def _work(facts: Facts, work: float, over: float) -> Iterator[str]:
+    terms = [term for term in facts.account.critical if not is_work(term) and term.us >= _SHOWN]
+    longest = sorted(terms, key=lambda term: -term.us)[:3]
+    if work > 0:
+        yield f"{us(work)} of it are matmuls and attention on the critical path; "
+        yield el("strong", f"{us(over)} go beyond them")
+    else:
+        yield "Nothing is multiplied; "
+        yield el("strong", f"all of it, {us(over)}, moves and waits")
+    if longest:
+        yield f": most of all {', '.join(f'{term.what} ({us(term.us)})' for term in longest)}."
+    else:
+        yield "."
+    slower = work - facts.limits.alone_us
+    if work > 0 and facts.limits.by_library and abs(slower) >= _SHOWN:
+        more = "more" if slower > 0 else "less"
+        yield f" On these tiles the matmuls take {us(abs(slower))} {more} than the library's alone, {us(facts.limits.alone_us)}."
+
+
+def measured_lines(facts: Facts) -> list[Html]:
+    """What a measured call exposes."""
+    measured, limits = facts.measured, facts.limits
+    assert measured is not None, "there is a measurement"
+    alone = measured.alone_us if measured.alone_us is not None else limits.alone_us
+    by = "measured" if measured.alone_us is not None else "predicted, as the file has none"
+    exposed = measured.call_us - max(alone, limits.links_us)
+    off = 100 * (facts.account.total_us / measured.call_us - 1)
+    return [
+        el("p", el("strong", us(measured.call_us)), f" measured, {measured.machine}; the prediction is off by {off:+.1f} %."),
+        el(
+            "p",
+            "Exposed communication = measured − max(compute alone, link time): ",
+            el("strong", us(exposed)),
+            f" = {us(measured.call_us)} − max({us(alone)} compute alone ({by}), {us(limits.links_us)} on the link).",
+            id="exposed-measured",
+        ),
+    ]
+
+
+def where_the_time_goes(facts: Facts) -> Html:
+    account, limits = facts.account, facts.limits
+    terms = [term for term in account.critical if abs(term.us) >= _SHOWN]
+    scale = max(account.total_us + sum(-term.us for term in terms if term.us < 0), limits.least_us)
+    bars = [("this schedule", [(_class(term), term.us, term.what) for term in terms if term.us > 0], account.total_us)]
+    if limits.alone_us:
+        name = "matmuls alone" if limits.by_library else "computing alone"
+        bars.append((name, [("work", limits.alone_us, limits.alone_by)], limits.alone_us))
+    if limits.links_us:
+        over = f"{limits.bytes_in:,.0f} bytes over the link"
+        bars.append(("link alone", [("move", limits.links_us, over)], limits.links_us))
+    exposed = [term.us for term in terms if not is_work(term)]
+    most = max(map(abs, exposed), default=1.0)
+    rows = [
+        [
+            term.what,
+            timed(term.us),
+            f"{100 * term.us / account.total_us:.1f} %",
+            "" if is_work(term) else strip([(_class(term), abs(term.us), term.what)], most, f"{term.what}, {exact(term.us)}"),
+        ]
+        for term in terms
+    ]
+    rows.append([el("strong", "predicted"), timed(account.total_us), "100.0 %", ""])
+    heads = ("term of the critical path", "time", "share", "beyond the matmul")
+    hidden = [[term.what, timed(term.us), term.hidden_by] for term in account.hidden]
+    parts = [
+        el("div", *(_bar(name, pieces, whole, scale) for name, pieces, whole in bars), class_="bars"),
+        _key(terms),
+        table("Terms of the critical path, which add up to the predicted time", heads, rows, (1, 2)),
+    ]
+    if hidden:
+        parts.append(table("Hidden: what movers do meanwhile", ("what", "time", "hidden by"), hidden, (1,)))
+    return section("time", "Where the time goes", headline(facts), *parts)
+
+
+def _class(term: Term) -> str:
+    return "work" if is_work(term) else CLASS[term.part]
+
+
+def _bar(name: str, pieces: Sequence[tuple[str, float, str]], whole: float, scale: float) -> Html:
+    """`whole`: what the pieces come to, with what shortens them."""
+    drawn = sum(length for _, length, _ in pieces)
+    less = f", of which {exact(drawn - whole)} are saved again" if drawn - whole >= _SHOWN else ""
+    return el(
+        "div",
+        el("span", name, class_="bar-name"),
+        strip(pieces, scale, f"{name}: {exact(whole)}"),
+        el("span", us(whole), title=f"{exact(drawn)}{less}", class_="bar-end"),
+        class_="bar",
+    )
+
+
+def _key(terms: Sequence[Term]) -> Html:
+    """What the colours mean."""
+    names = dict.fromkeys((_class(term), "matmul, attention" if is_work(term) else term.part.value) for term in terms)
+    keys = [el("span", el("span", "", class_=f"key {class_}", aria_hidden="true"), name) for class_, name in names]
+    return el("div", el("span", *keys, class_="legend"), class_="tools")
+
+
+def strip(pieces: Iterable[tuple[str, float, str]], scale: float, label: str) -> Html:
+    """Pieces behind each other, `scale` us wide: (class, us, what)."""
+    at, rects = 0.0, list[Html]()
+    for class_, length, what in pieces:
+        title = el("title", f"{what}: {exact(length)}")
+        rects.append(el("rect", title, x=f"{at:.4f}", y=0, width=f"{length:.4f}", height=1, class_=class_))
+        at += length
+    return el(
+        "svg",
+        *rects,
+        viewBox=f"0 0 {scale:.4f} 1",
+        preserveAspectRatio="none",
+        class_="strip",
+        role="img",
+        aria_label=label,
+    )
+
+
+def not_overlapped(facts: Facts) -> Html:
+    """Each exposed term in a sentence, in the order of its place in the call."""
+    others = facts.explanation.others if facts.others_of else ()
+    found = exposed_of(facts.account, others, facts.course, facts.topology)
+    total = sum(one.term.us for one in found)
+    parts = [
+        el(
+            "p",
+            f"{us(total)} of the predicted {us(facts.account.total_us)} are neither matmul nor attention. ",
+            "A pin below is that of the fastest other family that spends less there. The model puts it behind in all: "
+            "it is worth a measurement, no promise.",
+        )
+    ]
+    for place, title in WHERE.items():
+        here = [one for one in found if one.where == place]
+        if here:
+            sums = sum(one.term.us for one in here)
+            parts.append(el("h3", f"{title[0].upper()}{title[1:]}: {us(sums)}"))
+            parts.append(el("ul", *(_item(one, facts.account.total_us) for one in here), class_="exposed"))
+    return section("exposed", "What is not overlapped, and why", *parts)
+
+
+def _item(one: Exposed, total_us: float) -> Html:
+    share = f" ({100 * one.term.us / total_us:.1f} %)"
+    parts: list[str] = [el("strong", timed(one.term.us), share), f": {one.term.what}. ", one.why]
+    if one.pins:
+        pins = [option(name, value) for name, value in one.pins]
+        parts += [" Try ", *_between(pins, " "), f": {us(one.pinned_part_us)} there, {us(one.pinned_us)} in all."]
+    return el("li", *parts)
+
+
+def _between(pieces: Sequence[str], text: str) -> Iterator[str]:
+    for number, piece in enumerate(pieces):
+        if number:
+            yield text
+        yield piece
