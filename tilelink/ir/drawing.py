@@ -1,6 +1,7 @@
 """Boxes with arrows between them: as text for Graphviz, and as a picture that needs nothing else.
 
-The picture has a column for each step from what is given: a box stands behind all that it reads.
+The picture has a column for each step from what is given: a box stands behind all that it reads, and what is given in front of the
+first box that reads it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ def svg(drawn: Iterable[Shape | Arrow]) -> str:
     column: dict[str, int] = {}
     for one in shapes:
         column[one.name] = max((1 + column[arrow.source] for arrow in arrows if arrow.target == one.name), default=0)
+    for one in shapes:  # what is given stands in front of the first that reads it
+        if one.kind == "plaintext" and (readers := [column[each.target] for each in arrows if each.source == one.name]):
+            column[one.name] = max(column[one.name], min(readers) - 1)
     places = dict[str, tuple[float, float, float, float]]()  # left, top, width, height
     left = highest = 0.0
     for number in range(max(column.values(), default=-1) + 1):

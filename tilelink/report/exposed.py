@@ -15,6 +15,7 @@ from topologies.topology import Topology
 _SHOWN = 0.05  # us
 _WORK = ("matmul of ", "attention of ")  # what would take time without any communication
 _SAVES = 0.2  # of a part, what another family has to save to be worth a try
+_WORTH_US, _WORTH = 1.0, 0.005  # us, and of the call, what a term has to be for that
 
 _WHY = {
     Part.LOOP: "The tiles compute this beside the matmul, or wait for memory there.",
@@ -28,9 +29,9 @@ _WHY = {
     Part.CLOCKS: "Tensor cores that rest leave power to the others: a gain, which shortens all that is above.",
 }
 WHERE = {
-    "start": "before the first tile",
+    "start": "in front of tiles",
     "wait": "waits for peers",
-    "tail": "behind the last full round of tiles",
+    "tail": "in and behind the last round of tiles",
     "call": "end of the call",
     "rest": "spread over the tiles",
 }
@@ -69,7 +70,8 @@ def exposed_of(account: Account, others: Sequence[Rejected], course: Course, top
 def _exposed(
     term: Term, account: Account, others: Sequence[Rejected], course: Course, topology: Topology
 ) -> Exposed:
-    other = _with_less(term, account, others) if term.us > 0 else None
+    worth = term.us >= max(_WORTH_US, _WORTH * account.total_us)
+    other = _with_less(term, account, others) if worth else None
     why = " ".join(_reasons(term, course, topology)) or _WHY[term.part]
     if other is None:
         return Exposed(term, _place(term), why)
@@ -80,7 +82,7 @@ def _exposed(
 def _with_less(term: Term, account: Account, others: Sequence[Rejected]) -> Rejected | None:
     """The fastest family that spends less there."""
     held = _spent(account, term)
-    less = [one for one in others if held - _spent(one.account, term) >= max(1.0, _SAVES * held)]
+    less = [one for one in others if held - _spent(one.account, term) >= max(_WORTH_US, _SAVES * held)]
     return min(less, key=lambda one: one.us, default=None)
 
 

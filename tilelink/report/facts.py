@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import lowering
+from lowering.steps.renaming import with_own_names
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import TileGraph
@@ -24,13 +25,14 @@ from topologies.topology import Topology
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """`first_line`: of the user's lines, in their file. `others_of`: whether the families that lost were compared with this very
+    """`first_line`: of the user's lines, in their file. `printed`: `steps` with the names that the emitted file has. `others_of`: whether the families that lost were compared with this very
     schedule: where its proof refuted the best one, the next one was planned."""
 
     schedule: Schedule
     topology: Topology
     first_line: int
     steps: Steps
+    printed: Steps
     graph: TileGraph
     source: SourceMap
     account: Account
@@ -52,7 +54,8 @@ def facts_of(
     measured: Measured | None = None,
 ) -> Facts:
     """All about a schedule. `explanation`: of the search that planned it."""
-    steps = instantiated(elaborated(schedule))
+    elaborate = elaborated(schedule)
+    steps = instantiated(elaborate)
     graph = expand(schedule.spec, dict(schedule.decided.collectives))
     same = explanation.schedule.program == schedule.program
     return Facts(
@@ -60,6 +63,7 @@ def facts_of(
         topology,
         first_line,
         steps,
+        instantiated(with_own_names(elaborate)),
         graph,
         SourceMap(lowering.emit(schedule)),
         explanation.account if same else account_of(schedule, topology),

@@ -21,7 +21,7 @@ def chart(lanes: Sequence[Lane], total_us: float, label: str) -> Html:
     """The lanes over `total_us`. `label` names the chart for who cannot see it."""
     height = ROW * len(lanes)
     rows = [_lane(lane, number, total_us) for number, lane in enumerate(lanes)]
-    grid = [el("line", x1=_x(at), x2=_x(at), y1=0, y2=height, class_="grid") for at in ticks(total_us)]
+    grid = [el("line", x1=_x(at), x2=_x(at), y1=0, y2=height, class_="grid") for at in ticks(0.97 * total_us)]
     view = f"0 0 {total_us:.6f} {height}"
     picture = el(
         "svg",
@@ -34,7 +34,7 @@ def chart(lanes: Sequence[Lane], total_us: float, label: str) -> Html:
         aria_label=label,
     )
     texts = [_labels(lane, number, total_us) for number, lane in enumerate(lanes)]
-    axis = [el("span", f"{at:g}", style=f"left:{100 * at / total_us:.3f}%") for at in ticks(total_us)]
+    axis = [el("span", f"{at:g}", style=f"left:{100 * at / total_us:.3f}%") for at in ticks(0.97 * total_us)]
     names = [el("div", el("span", lane.name), class_=f"name {_class(lane)}", title=_about(lane)) for lane in lanes]
     return el(
         "div",

@@ -57,6 +57,11 @@ def exact(value: float) -> str:
     return f"{value:.6f}".rstrip("0").rstrip(".").replace("-", "−") + " us"
 
 
+def percent(part: float, whole: float) -> str:
+    """Nothing of nothing is 0 %."""
+    return f"{100 * part / whole if whole else 0.0:.1f} %".replace("-", "−")
+
+
 def timed(value: float) -> Html:
     """Microseconds, exact on hover."""
     return el("span", us(value), title=exact(value))

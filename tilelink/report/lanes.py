@@ -22,7 +22,7 @@ _MOST = 160  # bars of a lane: more are drawn as one bar for several
 _STEPS = 96  # of a curve
 _SEEN = 1e-6  # us
 
-WORK, WAIT, MOVE, LAUNCH, CALL, KERNEL = "work", "wait", "move", "launch", "call", "kernel"
+WORK, WAIT, MOVE, LAUNCH, CALL, KERNEL, HELD = "work", "wait", "move", "launch", "call", "kernel", "held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ def rank_lanes(schedule: Schedule, course: Course, account: Account, gb_per_s: f
         if exchange.name not in course.moves:
             continue
         out = exchange.transfer is Transfer.PUSH
-        moves, passes = course.moves[exchange.name], course.passes[exchange.name]
+        moves = course.moves[exchange.name]
+        passes = course.passes[exchange.name] if exchange.mover.issuer is Issuer.STREAMS else moves
         own, others = _issued(schedule, exchange, rank, len(moves)), _reach(schedule, exchange, rank, len(moves))
         bars = [_move(exchange, what, span) for what, span in zip(own, moves, strict=True)]
         lanes.append(Lane(f"{exchange.name}, {exchange.mover.text}", "mover", _few(bars)))
@@ -81,7 +82,7 @@ def program_lanes(schedule: Schedule, course: Course, rank: int, programs: int, 
         shown = sorted({place * tiles.times.programs // count for place in range(count)})
         for program in shown:
             bars = _few(_of_program(schedule, tiles, program, rank))
-            lanes.append(Lane(f"{name}, program {program}", "program", bars))
+            lanes.append(Lane(f"{name.removesuffix('_kernel')}, program {program}", "program", bars))
     return lanes
 
 
@@ -117,7 +118,7 @@ def _critical(account: Account) -> Lane:
         if bars and bars[-1].label == what and begin - bars[-1].end <= _SEEN:
             begin = bars.pop().begin
         bars.append(Bar(begin, end, kind, f"{what}: {from_to(begin, end)}", what))
-    return Lane("what ends last", "critical path", _few(bars))
+    return Lane("critical path", "critical path", _few(bars))
 
 
 def _kind_of(what: str) -> str:
@@ -143,7 +144,7 @@ def _busy(name: str, tiles: Tiles) -> Lane:
         for begin, end, held in zip(at[:-1].tolist(), at[1:].tolist(), count[:-1].tolist(), strict=True)
         if (share := min(1.0, held / programs)) > 0
     ]
-    return Lane(f"{name}, {programs} programs", "SMs", tuple(bars), note)
+    return Lane(f"{name.removesuffix('_kernel')}, {programs} programs", "SMs", tuple(bars), note)
 
 
 def _curve(begins: Times, ends: Times, amounts: Times) -> tuple[Times, Times]:
@@ -172,8 +173,9 @@ def _of_program(schedule: Schedule, tiles: Tiles, program: int, rank: int) -> It
         where = f", segment {order.at(rank, place)}" if segments == schedule.num_ranks and segments > 1 else ""
         arrived = tiles.arrived(tile)
         if begin - free > _SEEN:
-            what = f" for {arrived[0]}" if arrived is not None and arrived[1] > free + _SEEN else ""
-            yield Bar(free, begin, WAIT, f"wait{what}: {from_to(free, begin)}")
+            came = arrived is not None and arrived[1] > free + _SEEN
+            what = f"wait for {arrived[0]}" if came and arrived else "its warpgroup still ends the tile before"
+            yield Bar(free, begin, WAIT if came else HELD, f"{what}: {from_to(free, begin)}")
         there = f"; its data of {arrived[0]} are there at {exact(arrived[1])}" if arrived is not None else ""
         done = f"; its epilogue ends at {exact(end)}" if end > product + _SEEN else ""
         yield Bar(begin, product, WORK, f"tile {tile}{where}: {from_to(begin, product)}{done}{there}", f"{tile}")
@@ -181,7 +183,8 @@ def _of_program(schedule: Schedule, tiles: Tiles, program: int, rank: int) -> It
 
 def _move(exchange: Exchange, what: str, span: tuple[float, float]) -> Bar:
     begin, end = span
-    return Bar(begin, end, MOVE, f"{exchange.name} {what}: {from_to(begin, end)}", what)
+    label = what.removeprefix("chunk 0 ") if exchange.chunks == 1 else what.removeprefix("chunk ")
+    return Bar(begin, end, MOVE, f"{exchange.name} {what}: {from_to(begin, end)}", label.replace("rank ", "").replace("transfer ", ""))
 
 
 def _issued(schedule: Schedule, exchange: Exchange, rank: int, moves: int) -> list[str]:

@@ -38,8 +38,8 @@ def graph_section(facts: Facts) -> Html:
 def schedule_section(facts: Facts) -> Html:
     """The schedule as code: behind a line the numbers of the lines that spell it in the emitted file."""
     rows, linked, count = [], 0, 0
-    for number, line in enumerate(lines_of(facts.steps), 1):
-        found = facts.source.lines_of(line)
+    for number, (line, named) in enumerate(zip(lines_of(facts.steps), lines_of(facts.printed), strict=True), 1):
+        found = facts.source.lines_of(named)
         count, linked = count + 1, linked + bool(found)
         every = ", ".join(map(str, found))
         links = [link(f"L{one}", str(one), f"emitted file, line {every}") for one in found[:_LINKS]]

@@ -3,7 +3,8 @@
     wait x_full_arrived[m_segment, m // 1024] >= call     ->  wait_until(signals + X_FULL_ARRIVED + ..., call)
     m = (m_stage * 8 + m_rest % 8) * 128                  ->  m = (m_stage * GROUP_M + m_rest % GROUP_M) * TILE_M
 
-Only names decide, in the functions that the launch runs. A line that no name leads to has no link: nothing is guessed.
+Lines are those of the schedule with the names that the printer gives (`with_own_names`). Only names decide, in the functions that
+the launch runs. A line that no name leads to has no link: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lowering.steps.closing import by_host
+from lowering.steps.closing import MAIN, by_host
 from lowering.steps.words import kernel_name
 from tilelink.schedule.memory import Buffer, Memory, Signal
 from tilelink.schedule.printing import Bound, Line
@@ -87,9 +88,11 @@ class SourceMap:
         kernel = kernel_name(launch) if len(hosts) < len(launch.roles) else ""
         kernel = kernel if kernel in self.functions else ""
         if isinstance(line.about, Launch):
-            names = {kernel} if kernel else {launch.stream}
+            names = {kernel} if kernel else {launch.stream} - {MAIN}
             calls = [one.line for one in self._of(_ENQUEUES) if names & one.names and one.called]
             yield from calls[:1]
+            return
+        if not kernel and len(hosts) < len(launch.roles):
             return
         if isinstance(line.about, Role):
             yield from self._role(line.about, kernel)
@@ -97,7 +100,7 @@ class SourceMap:
         reached = self._reached(kernel) if kernel else (_ENQUEUES,)
         statements = [one for name in reached for one in self._of(name)]
         if not kernel:  # of a stream's own, where it has a name
-            own = [one for one in statements if launch.stream in one.names] if launch.stream != "main" else statements
+            own = [one for one in statements if launch.stream in one.names] if launch.stream != MAIN else statements
             held = {id(one) for one in own}
             statements = [one for one in statements if id(one) in held or isinstance(one.node, ast.Assign | ast.For)]
         if isinstance(line.about, Phase):
@@ -223,10 +226,10 @@ def _spells(one: _Statement, line: Line) -> bool:
             return _touches(one, region.buffer, _STORES)
         case Move(_, target):
             return any(_touches(one, region.buffer, _STORES) for region in target)
-        case Call(_, results, operands):
-            return any(region.buffer in one.names for region in (*results, *operands)) and bool(one.called)
+        case Call(function, results):
+            return function in one.called and all(region.buffer in one.names for region in results)
         case Compute(results, op):
-            made = any({name, f"{name}_tile"} & one.assigned for name in results)
+            made = bool(set(results) & one.assigned)
             return made and any(word in called for called in one.called for word in _SPELLED.get(op, (op,)))
     return False
 
@@ -237,7 +240,7 @@ def _may_spell(one: _Statement, line: Line) -> bool:
         case Load(_, region):
             return _touches(one, region.buffer, _LOADS)
         case Compute(results, op) if op not in _SPELLED:
-            return any(f"{name}_tile" in one.assigned for name in results)
+            return bool(set(results) & one.assigned)
     return False
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tilelink.planner.terms import Part, Term
 from tilelink.report.exposed import WHERE, Exposed, exposed_of, is_work, work_us
 from tilelink.report.facts import Facts
-from tilelink.report.html import Html, el, exact, option, section, table, timed, us
+from tilelink.report.html import Html, el, exact, option, percent, section, table, timed, us
 
 _SHOWN = 0.05  # us: the data have shorter terms, too
 CLASS = {
@@ -36,7 +36,7 @@ def headline(facts: Facts) -> Html:
         lines.append(
             el(
                 "p",
-                "Exposed communication, predicted: ",
+                "Exposed communication, predicted, which is all that exceeds both limits: ",
                 el("strong", us(account.total_us - least)),
                 f" = {us(account.total_us)} − max({us(limits.alone_us)} for {alone}, {us(limits.links_us)} on the link).",
                 id="exposed-predicted",
@@ -57,7 +57,8 @@ def _work(facts: Facts, work: float, over: float) -> Iterator[str]:
         yield "Nothing is multiplied; "
         yield el("strong", f"all of it, {us(over)}, moves and waits")
     if longest:
-        yield f": most of all {', '.join(f'{term.what} ({us(term.us)})' for term in longest)}."
+        named = [f"{term.what} ({us(term.us)})" for term in longest]
+        yield f". The longest {'is' if len(named) == 1 else 'are'}: {', '.join(named)}."
     else:
         yield "."
     slower = work - facts.limits.alone_us
@@ -103,7 +104,7 @@ def where_the_time_goes(facts: Facts) -> Html:
         [
             term.what,
             timed(term.us),
-            f"{100 * term.us / account.total_us:.1f} %",
+            percent(term.us, account.total_us),
             "" if is_work(term) else strip([(_class(term), abs(term.us), term.what)], most, f"{term.what}, {exact(term.us)}"),
         ]
         for term in terms
@@ -186,7 +187,7 @@ def not_overlapped(facts: Facts) -> Html:
 
 
 def _item(one: Exposed, total_us: float) -> Html:
-    share = f" ({100 * one.term.us / total_us:.1f} %)"
+    share = f" ({percent(one.term.us, total_us)})"
     parts: list[str] = [el("strong", timed(one.term.us), share), f": {one.term.what}. ", one.why]
     if one.pins:
         pins = [option(name, value) for name, value in one.pins]

@@ -11,7 +11,7 @@ from tilelink.planner.families import Rejected
 from tilelink.planner.terms import Account, Part
 from tilelink.report.exposed import work_us
 from tilelink.report.facts import Facts
-from tilelink.report.html import Html, code, el, section, table, timed, us
+from tilelink.report.html import Html, code, el, percent, section, table, timed, us
 from tilelink.report.signals import Use, words_of
 from tilelink.report.summary import CLASS, strip
 from tilelink.schedule.index import rank
@@ -97,7 +97,7 @@ def limits_section(facts: Facts) -> Html:
     rows: list[list[str]] = []
 
     def row(what: str, amount: str, rate: str, time: float) -> None:
-        rows.append([what, amount, rate, timed(time), f"{100 * time / total:.1f} %" if total else ""])
+        rows.append([what, amount, rate, timed(time), percent(time, total)])
 
     if limits.flops:
         flops = el("span", f"{limits.flops / 1e9:,.1f} Gflop", title=f"{limits.flops:,.0f} flops")
@@ -118,7 +118,7 @@ def limits_section(facts: Facts) -> Html:
     row("launches of kernels", f"{limits.launches}", f"{gpu.kernel_launch_us:g} us each", limits.launch_us)
     least = (
         f"Overlap can hide the shorter one of computing alone, {us(limits.alone_us)}, and of bytes over the link, "
-        f"{us(limits.links_us)}. The longer one is {100 * limits.least_us / total:.1f} % of the predicted time."
+        f"{us(limits.links_us)}. The longer one is {percent(limits.least_us, total)} of the predicted time."
     )
     heads = ("limit of one rank", "amount", "rate", "time", "of the call")
     return section(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilelink.report.facts import Facts
 from tilelink.report.gantt import chart
 from tilelink.report.html import Html, el, folded, section, table, timed, us
-from tilelink.report.lanes import CALL, LAUNCH, MOVE, WAIT, WORK, Bar, Lane, from_to, program_lanes, rank_lanes
+from tilelink.report.lanes import CALL, HELD, LAUNCH, MOVE, WAIT, WORK, Bar, Lane, from_to, program_lanes, rank_lanes
 from tilelink.report.measured import MeasuredSpan
 
 _MOST_RANKS = 16  # ranks that are drawn
@@ -17,6 +17,7 @@ _KINDS = {"tile": WORK, "wait": WAIT, "move": MOVE, "end": CALL, "launch": LAUNC
 _LEGEND = (
     (WORK, "computing"),
     (WAIT, "waiting for data"),
+    (HELD, "behind the tile before"),
     (MOVE, "moving bytes"),
     (LAUNCH, "launch"),
     (CALL, "begin and end of the call"),
@@ -28,7 +29,11 @@ def timeline_section(facts: Facts) -> Html:
     course, account, ranks = facts.course, facts.account, facts.schedule.num_ranks
     total = max(course.drawn_us, facts.measured.end_us if facts.measured is not None else 0.0)
     shown = min(ranks, _MOST_RANKS)
-    legend = [el("span", el("span", "", class_=f"key {kind}", aria_hidden="true"), text) for kind, text in _LEGEND]
+    drawn = {bar.kind for lane in _lanes(facts, 0) for bar in lane.bars}
+    drawn |= {bar.kind for lane in program_lanes(facts.schedule, course, 0, _PROGRAMS, _MARKS) for bar in lane.bars}
+    drawn |= {bar.kind for lane in measured_lanes(facts, 0) for bar in lane.bars}
+    kinds = [(kind, text) for kind, text in _LEGEND if kind in drawn]
+    legend = [el("span", el("span", "", class_=f"key {kind}", aria_hidden="true"), text) for kind, text in kinds]
     rest = account.total_us - course.drawn_us
     notes = [
         "Predicted, in us from the start of the call. All ranks do the same at the same time in the model; each has its own peers. ",
@@ -38,7 +43,7 @@ def timeline_section(facts: Facts) -> Html:
         notes.append(f"Higher clocks and copies beside tiles change that by {us(rest)} to the predicted {us(account.total_us)}. ")
     if shown < ranks:
         notes.append(f"Ranks 0 to {shown - 1} of {ranks} are drawn. ")
-    notes.append("“What ends last” is the program that ends last, with the launches before and behind it.")
+    notes.append("The critical path is the program that ends last, with the launches before and behind it.")
     zoom = [
         el("button", text, type="button", data_zoom=by, title=title)
         for text, by, title in (("−", "out", "Shorter (key −)"), ("+", "in", "Longer (key +)"), ("fit", "fit", "All (key 0)"))
@@ -49,8 +54,12 @@ def timeline_section(facts: Facts) -> Html:
     return section("timeline", "Time line", el("p", *notes), tools, readout, *groups, *_compared(facts), _programs(facts, total))
 
 
+def _lanes(facts: Facts, rank: int) -> list[Lane]:
+    return rank_lanes(facts.schedule, facts.course, facts.account, facts.limits.gb_per_s, rank)
+
+
 def _rank(facts: Facts, rank: int, total: float, shown: int) -> Html:
-    lanes = rank_lanes(facts.schedule, facts.course, facts.account, facts.limits.gb_per_s, rank)
+    lanes = _lanes(facts, rank)
     parts = [chart(lanes, total, f"Predicted lanes of rank {rank}")]
     parts += [el("p", f"{lane.name}: {lane.note}.", class_="note") for lane in lanes if lane.note and rank == 0]
     measured = measured_lanes(facts, rank)
@@ -91,11 +100,7 @@ def _compared(facts: Facts) -> Iterator[Html]:
     if measured is None:
         return
     predicted = {WORK: 0.0, WAIT: 0.0, CALL: 0.0, LAUNCH: 0.0, MOVE: 0.0}
-    critical = next(
-        lane
-        for lane in rank_lanes(facts.schedule, facts.course, facts.account, facts.limits.gb_per_s, 0)
-        if lane.engine == "critical path"
-    )
+    critical = next(lane for lane in _lanes(facts, 0) if lane.engine == "critical path")
     for bar in critical.bars:
         predicted[bar.kind] = predicted.get(bar.kind, 0.0) + bar.end - bar.begin
     slowest = max(measured.ranks, key=lambda rank: max(span.end_us for span in measured.spans if span.rank == rank))
