@@ -5,7 +5,7 @@
 
 For each schedule of the plans, and each file that `--file` put there: calls in a CUDA graph behind 100 ms of the matmul alone,
 then the stamps of the last call, of every rank for itself, since clocks of GPUs differ. Time of a call with stamps and
-without, so that one sees what they cost.
+without, so that one sees what they cost. `--spans FOLDER` writes every span of a schedule, for `tilelink show --measured`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilelink.bench.machine import MULTICAST_OFF
 from tilelink.bench.problem import input_shapes
 from tilelink.bench.rows import Row
 from tilelink.bench.stamps import Stamped, stamped
-from tilelink.bench.timeline import Doing, Span, shares, shares_to_json, spans, table
+from tilelink.bench.timeline import Doing, Span, shares, shares_to_json, spans, spans_to_json, table
 from tilelink.measuring.device import CudaDevice
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import machine
@@ -46,6 +46,9 @@ def main() -> None:
     parser.add_argument("plans", type=Path)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path, metavar="FOLDER", help="a picture a row")
+    parser.add_argument(
+        "--spans", type=Path, metavar="FOLDER", help="a file a schedule, for `tilelink show --measured`"
+    )
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
     for name, value in MULTICAST_OFF.items():
@@ -60,9 +63,13 @@ def main() -> None:
             source = candidate.source or (lowering.emit(candidate.schedule) if candidate.schedule is not None else "")
             if source:
                 choices = dict(candidate.schedule.choices) if candidate.schedule is not None else {}
-                rows.append(
-                    {**measure(planned.row, candidate.label, source, arguments.plot, device), "choices": choices}
-                )
+                schedule = candidate.schedule.hash if candidate.schedule is not None else ""
+                row, found = measure(planned.row, candidate.label, source, arguments.plot, device)
+                rows.append({**row, "schedule": schedule, "choices": choices})
+                if dist.get_rank() == 0 and arguments.spans is not None and schedule:
+                    call = spans_to_json(schedule, machine(), row["us"], found)
+                    path = arguments.spans / f"spans_{row['operator']}_{row['row']}_{candidate.label}.json"
+                    path.write_text(json.dumps(call))
                 device.release()
     if dist.get_rank() == 0 and arguments.json is not None:
         found = {"machine": machine(), "commit": arguments.commit, "num_ranks": job.num_ranks, "rows": rows}
@@ -72,7 +79,9 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def measure(row: Row, label: str, source: str, plot: Path | None, device: CudaDevice) -> dict[str, Any]:
+def measure(
+    row: Row, label: str, source: str, plot: Path | None, device: CudaDevice
+) -> tuple[dict[str, Any], list[list[Span]]]:
     plain_us, _ = run(row, source, row.operator.value, device)
     marked = stamped(source)
     marked_us, words = run(row, marked.source, row.operator.value, device)
@@ -85,7 +94,7 @@ def measure(row: Row, label: str, source: str, plot: Path | None, device: CudaDe
         if plot is not None:
             draw(title, found, plot / f"timeline_{row.operator.value}_{row.name}_{label}.png")
     by_rank = [shares_to_json(shares(here)) for here in found]
-    return {
+    facts = {
         "operator": row.operator.value,
         "row": row.name,
         "label": label,
@@ -93,6 +102,7 @@ def measure(row: Row, label: str, source: str, plot: Path | None, device: CudaDe
         "us_with_stamps": round(marked_us, 1),
         "ranks": by_rank,
     }
+    return facts, found
 
 
 def run(row: Row, source: str, name: str, device: CudaDevice) -> tuple[float, torch.Tensor | None]:

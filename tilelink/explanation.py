@@ -24,8 +24,8 @@ def explanation_json(explanation: Explanation) -> str:
 
 
 def explanation_data(explanation: Explanation) -> dict[str, object]:
-    """An object of JSON: `predicted_us`, `family` and `choices` as pins, `critical` and `hidden` terms, `rejected` families with the
-    number that is left out (`more`), `flips`, and axes without one (`unflipped`). Times are in us."""
+    """An object of JSON: `predicted_us`, `family` and `choices` as pins, `critical` and `hidden` terms, `rejected` families with
+    the number that is left out (`more`), `flips`, and axes without one (`unflipped`). Times are in us."""
     schedule, account = explanation.schedule, explanation.account
     unflipped = [one for one in explanation.walked if one.flip is None]
     return {

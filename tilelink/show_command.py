@@ -40,7 +40,9 @@ def show(
     pin: Pins = None,
     measured: Annotated[
         Path | None,
-        typer.Option("--measured", metavar="FILE", help="Draw a measured call beneath the predicted one: JSON of spans."),
+        typer.Option(
+            "--measured", metavar="FILE", help="Draw a measured call beneath the predicted one: JSON of spans."
+        ),
     ] = None,
     families: Annotated[
         int, typer.Option("--families", min=0, help="So many of the families that lost, the fastest first.")

@@ -12,6 +12,7 @@ from statistics import mean
 from rich.table import Table
 
 from tilelink.bench.stamps import Moment, Site
+from tilelink.report.measured import FORMAT
 
 
 class Doing(Enum):
@@ -110,6 +111,24 @@ def table(title: str, found: Iterable[Share]) -> Table:
         numbers = (share.first_start_us, share.last_end_us, share.mean_us, share.longest_us)
         out.add_row(share.doing, share.where, str(share.programs), *(f"{us:.1f}" for us in numbers))
     return out
+
+
+def spans_to_json(schedule: str, machine: str, call_us: float, ranks: Sequence[Iterable[Span]]) -> dict[str, object]:
+    """One call in the format that `tilelink show --measured` reads. `schedule`: its hash; `call_us`: of a call without stamps."""
+    spans = [
+        {
+            "rank": rank,
+            "lane": f"program {span.program}",
+            "doing": span.doing.value,
+            "where": span.where,
+            "start_us": round(span.start_us, 3),
+            "end_us": round(span.end_us, 3),
+        }
+        for rank, found in enumerate(ranks)
+        for span in found
+        if span.end_us > span.start_us
+    ]
+    return {"format": FORMAT, "schedule": schedule, "machine": machine, "call_us": call_us, "spans": spans}
 
 
 def shares_to_json(found: Iterable[Share]) -> list[dict[str, object]]:

@@ -1,7 +1,7 @@
 """Boxes with arrows between them: as text for Graphviz, and as a picture that needs nothing else.
 
-The picture has a column for each step from what is given: a box stands behind all that it reads, and what is given in front of the
-first box that reads it.
+The picture has a column for each step from what is given: a box stands behind all that it reads, and what is given stands in
+front of the first box that reads it.
 """
 
 from __future__ import annotations

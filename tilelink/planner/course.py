@@ -48,9 +48,9 @@ class Tiles:
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """Times in us from the start of a call, of one rank: all ranks do the same at the same time. `moves`: transfers of an exchange
-    in the order of its mover, each with what starts it; `passes`: when their bytes pass the port. `drawn_us`: the end of all that
-    has a place in time."""
+    """Times in us from the start of a call, of one rank: all ranks do the same at the same time. `moves`: transfers of an
+    exchange in the order of its mover, each with what starts it; `passes`: when their bytes pass the port. `drawn_us`: the end of
+    all that has a place in time."""
 
     total_us: float
     drawn_us: float

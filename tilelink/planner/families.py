@@ -110,4 +110,6 @@ def rejected(topology: Topology, best: Account, chosen: Family, other: Family) -
     held = {term.what: term.us for term in best.critical}
     terms = [term for term in account.critical if term.part is part]
     largest = max(terms, key=lambda term: term.us - held.get(term.what, 0.0), default=None)
-    return Rejected(other.fields, other.differs(chosen), other.us, part, account.us(part) - best.us(part), largest, account)
+    return Rejected(
+        other.fields, other.differs(chosen), other.us, part, account.us(part) - best.us(part), largest, account
+    )

@@ -67,12 +67,12 @@ def data_of(facts: Facts) -> dict[str, object]:
         "memory": {
             "symmetric_bytes": landing_bytes(steps),
             "buffers": [
-                {"name": one.name, "memory": one.memory.value, "bytes": buffer_bytes(steps, one)} for one in steps.buffers
+                {"name": one.name, "memory": one.memory.value, "bytes": buffer_bytes(steps, one)}
+                for one in steps.buffers
             ],
         },
-        "limits": {
-            key: value for key, value in asdict(facts.limits).items() if key not in ("sent", "levels")
-        } | {"sent": dict(facts.limits.sent), "levels": {one.level: one.us for one in facts.limits.levels}},
+        "limits": {key: value for key, value in asdict(facts.limits).items() if key not in ("sent", "levels")}
+        | {"sent": dict(facts.limits.sent), "levels": {one.level: one.us for one in facts.limits.levels}},
         "proof": {
             "proved": facts.proof.proved,
             "checked": dict(facts.proof.checked),

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tilelink.ir.nodes import ComputeRole
 from tilelink.planner.choices import texts
+from tilelink.planner.course import Course
 from tilelink.planner.families import Rejected
 from tilelink.planner.terms import Account, Part, Term
-from tilelink.planner.course import Course
 from topologies.topology import Topology
 
 _SHOWN = 0.05  # us
@@ -39,8 +39,8 @@ WHERE = {
 
 @dataclass(frozen=True, slots=True)
 class Exposed:
-    """A term that nothing hides. `where`: a key of `WHERE`. `pins`: of the fastest other family that has less of its part, with its
-    time; empty where no family that was looked at has."""
+    """A term that nothing hides. `where`: a key of `WHERE`. `pins`: of the fastest other family that spends less there, with the
+    time of its call and what it spends there; empty where no family that was looked at does."""
 
     term: Term
     where: str
@@ -67,9 +67,7 @@ def exposed_of(account: Account, others: Sequence[Rejected], course: Course, top
     return sorted(shown, key=lambda one: (one.term.part is Part.CLOCKS, -abs(one.term.us)))
 
 
-def _exposed(
-    term: Term, account: Account, others: Sequence[Rejected], course: Course, topology: Topology
-) -> Exposed:
+def _exposed(term: Term, account: Account, others: Sequence[Rejected], course: Course, topology: Topology) -> Exposed:
     worth = term.us >= max(_WORTH_US, _WORTH * account.total_us)
     other = _with_less(term, account, others) if worth else None
     why = " ".join(_reasons(term, course, topology)) or _WHY[term.part]

@@ -10,10 +10,10 @@ from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import TileGraph
 from tilelink.ir.schedule import Schedule
+from tilelink.planner.course import Course, course_of
 from tilelink.planner.explain import Explanation
 from tilelink.planner.terms import Account, account_of
 from tilelink.proof.proved import Proof
-from tilelink.planner.course import Course, course_of
 from tilelink.report.limits import Limits, limits_of
 from tilelink.report.measured import Measured
 from tilelink.report.signals import Use, uses_of
@@ -25,8 +25,9 @@ from topologies.topology import Topology
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """`first_line`: of the user's lines, in their file. `printed`: `steps` with the names that the emitted file has. `others_of`: whether the families that lost were compared with this very
-    schedule: where its proof refuted the best one, the next one was planned."""
+    """`first_line`: of the user's lines, in their file. `printed`: `steps` with the names that the emitted file has. `others_of`:
+    whether the families that lost were compared with this very schedule: where its proof refuted the best one, the next one was
+    planned."""
 
     schedule: Schedule
     topology: Topology

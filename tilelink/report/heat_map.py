@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilelink.ir.nodes import Axis, ComputeRole
-from tilelink.planner.loop import Times
 from tilelink.planner.course import Tiles
+from tilelink.planner.loop import Times
 from tilelink.report.html import Html, el, table, timed
 
 SHADES = 10  # of the colours, from early to late

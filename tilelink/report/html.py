@@ -16,7 +16,7 @@ class Html(str):
 
 
 def el(name: str, /, *content: str, **attributes: object) -> Html:
-    """An element. `class_` is the attribute `class`, `data_row` is `data-row`; True is an attribute without a value, None none."""
+    """An element. `class_` is the attribute `class`, `data_row` is `data-row`. True: an attribute without a value; None: none."""
     given = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
     if name in _EMPTY and not content:
         return Html(f"<{name}{given}/>")

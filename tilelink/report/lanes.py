@@ -12,10 +12,10 @@ from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.nodes import Exchange, Finish, Kernel, Kind, Launch
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.planner.course import Course, Tiles
 from tilelink.planner.loop import Times
 from tilelink.planner.term_names import name_of
 from tilelink.planner.terms import Account
-from tilelink.planner.course import Course, Tiles
 from tilelink.report.html import exact
 
 _MOST = 160  # bars of a lane: more are drawn as one bar for several
@@ -184,7 +184,13 @@ def _of_program(schedule: Schedule, tiles: Tiles, program: int, rank: int) -> It
 def _move(exchange: Exchange, what: str, span: tuple[float, float]) -> Bar:
     begin, end = span
     label = what.removeprefix("chunk 0 ") if exchange.chunks == 1 else what.removeprefix("chunk ")
-    return Bar(begin, end, MOVE, f"{exchange.name} {what}: {from_to(begin, end)}", label.replace("rank ", "").replace("transfer ", ""))
+    return Bar(
+        begin,
+        end,
+        MOVE,
+        f"{exchange.name} {what}: {from_to(begin, end)}",
+        label.replace("rank ", "").replace("transfer ", ""),
+    )
 
 
 def _issued(schedule: Schedule, exchange: Exchange, rank: int, moves: int) -> list[str]:
@@ -197,7 +203,7 @@ def _issued(schedule: Schedule, exchange: Exchange, rank: int, moves: int) -> li
 
 
 def _reach(schedule: Schedule, exchange: Exchange, rank: int, moves: int) -> Iterator[tuple[int, str]]:
-    """Transfers of peers that come to the rank, or that fetch from it: their place in the order of the peer, and what they are."""
+    """Transfers of peers that come to the rank, or that fetch from it: their place in the order of the peer, and their text."""
     way = "from" if exchange.transfer is Transfer.PUSH else "to"
     for other in (peer for peer in range(schedule.num_ranks) if peer != rank):
         found = _sequence(schedule, exchange, other)
@@ -215,7 +221,9 @@ def _sequence(schedule: Schedule, exchange: Exchange, rank: int) -> Sequence[tup
     return exchange.order.sequence(rank, exchange.chunks)
 
 
-def _stores(schedule: Schedule, exchange: Exchange, course: Course, gb_per_s: float, rank: int, way: str) -> Iterator[Bar]:
+def _stores(
+    schedule: Schedule, exchange: Exchange, course: Course, gb_per_s: float, rank: int, way: str
+) -> Iterator[Bar]:
     """Bytes that leave with the tiles which make them, spread over the epilogue of a tile: rates, which have no span of their own
     in the model. `way`: "to" peers, or "from" them."""
     tiles = next((one for one in course.tiles.values() if exchange.name in one.loop.produced), None)

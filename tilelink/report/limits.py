@@ -1,4 +1,4 @@
-"""What a call takes at least on this machine, whatever the schedule: flops, bytes over the link, bytes through memory, launches."""
+"""What a call takes at least on this machine, whatever the schedule: flops, bytes over the link and through memory, launches."""
 
 from __future__ import annotations
 

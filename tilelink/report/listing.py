@@ -26,12 +26,16 @@ def spec_section(facts: Facts) -> Html:
         beside = "; ".join(made.get(number, ()))
         rows.append(_line(f"spec-{number}", number, text, [el("span", beside, class_="beside-line")] if beside else []))
     sizes = ", ".join(f"{name} = {size}" for name, size in spec.sizes)
-    return section("spec", "Spec", el("p", f"{sizes}; {facts.schedule.num_ranks} ranks."), _listing(rows, "The user's spec"))
+    return section(
+        "spec", "Spec", el("p", f"{sizes}; {facts.schedule.num_ranks} ranks."), _listing(rows, "The user's spec")
+    )
 
 
 def graph_section(facts: Facts) -> Html:
     note = "Boxes are tile operations with their axes, ellipses move parts of ranks. The graph is that of the chosen collectives."
-    picture = Html(facts.graph._repr_html_().replace("<svg ", '<svg class="graph" role="img" aria-label="Tile graph" ', 1))
+    picture = Html(
+        facts.graph._repr_html_().replace("<svg ", '<svg class="graph" role="img" aria-label="Tile graph" ', 1)
+    )
     return section("graph", "Tile graph", el("p", note), el("div", picture, class_="wide", tabindex=0))
 
 

@@ -10,8 +10,8 @@ Two formats are read.
 
 `alone_us`, the matmuls alone, may be missing. `doing` is one of those of `DOING`.
 
-What `benchmarks/timeline.py --json` writes: rows of several schedules, of which that with the choices of the plan is taken. It has
-sums over programs: when the first one began and the last one ended, and how long one spent there on average.
+What `benchmarks/timeline.py --json` writes: rows of several schedules, of which that with the choices of the plan is taken. It
+has sums over programs: when the first one began and the last one ended, and how long one spent there on average.
 """
 
 from __future__ import annotations
@@ -118,7 +118,9 @@ def _of_sums(path: Path, found: Mapping[str, object], schedule: Schedule) -> Mea
         raise OtherMeasured(path=path, planned=f"{schedule.name} {schedule.hash}", held=held)
     if len(mine) > 1:
         names = [f"{row['row']} ({row['label']})" for row in mine]
-        raise ValueError(f"rows {', '.join(names)} have these choices, with sizes that it does not say; keep one of them")
+        raise ValueError(
+            f"rows {', '.join(names)} have these choices, with sizes that it does not say; keep one of them"
+        )
     ranks, spans = mine[0]["ranks"], list[MeasuredSpan]()
     if not isinstance(ranks, list):
         raise TypeError("ranks is no list")
@@ -146,7 +148,9 @@ def _check(path: Path, measured: Measured, schedule: Schedule) -> None:
         raise NotAMeasurement(path=path, reason=f"{wrong[0]!r} is none of {', '.join(DOING)}")
     if backwards:
         span = backwards[0]
-        raise NotAMeasurement(path=path, reason=f"a span from {span.start_us:g} to {span.end_us:g} us ends before it begins")
+        raise NotAMeasurement(
+            path=path, reason=f"a span from {span.start_us:g} to {span.end_us:g} us ends before it begins"
+        )
     if ranks:
         raise NotAMeasurement(path=path, reason=f"it has rank {ranks[0]}, and the schedule {schedule.num_ranks} ranks")
 

@@ -56,7 +56,14 @@ def page(facts: Facts) -> str:
     main = el("main", *_sections(facts), id="main")
     data = el("script", Html(island(facts)), type="application/json", id="data")
     script = el("script", Html(_file("script.js")))
-    body = el("body", link("main", "Skip to the report"), _header(facts, title), el("div", nav, main, class_="page"), data, script)
+    body = el(
+        "body",
+        link("main", "Skip to the report"),
+        _header(facts, title),
+        el("div", nav, main, class_="page"),
+        data,
+        script,
+    )
     return "<!doctype html>\n" + el("html", head, Html("\n"), body, lang="en") + "\n"
 
 

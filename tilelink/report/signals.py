@@ -88,7 +88,9 @@ class _Walk:
         self.found: dict[int, tuple[Wait | Notify, int]] = {}
         self.done = 0
 
-    def go(self, body: tuple[Step, ...], env: Env, where: np.ndarray[tuple[int], np.dtype[np.bool_]], times: int) -> None:
+    def go(
+        self, body: tuple[Step, ...], env: Env, where: np.ndarray[tuple[int], np.dtype[np.bool_]], times: int
+    ) -> None:
         for step in body:
             match step:
                 case Wait():
@@ -137,5 +139,3 @@ def words_of(steps: Schedule, signal: Signal) -> int:
     for extent in steps.shapes[signal.name]:
         count *= extent
     return count
-
-

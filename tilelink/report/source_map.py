@@ -16,7 +16,7 @@ from functools import cached_property
 
 from lowering.steps.closing import MAIN, by_host
 from lowering.steps.words import kernel_name
-from tilelink.schedule.memory import Buffer, Memory, Signal
+from tilelink.schedule.memory import Buffer, Memory, Signal, Table
 from tilelink.schedule.printing import Bound, Line
 from tilelink.schedule.roles import Launch, Phase, Role, Who
 from tilelink.schedule.steps import Call, Compute, For, If, Load, Move, Notify, Store, Wait
@@ -65,7 +65,7 @@ class SourceMap:
         match line.about:
             case Signal(name):
                 return self._constant(name.upper())
-            case Buffer(name, memory):
+            case Buffer(name, memory=memory) | Table(name, memory=memory):
                 return self._buffer(name, memory)
         if line.launch is None:
             return ()
@@ -97,32 +97,45 @@ class SourceMap:
         if isinstance(line.about, Role):
             yield from self._role(line.about, kernel)
             return
-        reached = self._reached(kernel) if kernel else (_ENQUEUES,)
+        own = line.role.name if line.role is not None and line.role.name in self.functions else kernel
+        reached = self._reached(own) if kernel else (_ENQUEUES,)
         statements = [one for name in reached for one in self._of(name)]
-        if not kernel:  # of a stream's own, where it has a name
-            own = [one for one in statements if launch.stream in one.names] if launch.stream != MAIN else statements
-            held = {id(one) for one in own}
-            statements = [one for one in statements if id(one) in held or isinstance(one.node, ast.Assign | ast.For)]
+        if not kernel and launch.stream != MAIN:
+            kinds = (ast.Assign, ast.For)
+            statements = [one for one in statements if launch.stream in one.names or isinstance(one.node, kinds)]
         if isinstance(line.about, Phase):
-            yield from self._titled(line.about.title, reached)
+            titled = list(self._titled(line.about.title, reached))
+            yield from titled or self._titled(line.about.title, (kernel,))
             return
-        within = self._within(line.phase, reached)
-        yield from _best([one for one in statements if within is None or one.line in within], line)
+        functions = reached if own == kernel else (*reached, kernel)
+        within = self._within(line.phase, functions)
+        every = [one for name in dict.fromkeys(functions) for one in self._of(name)] if kernel else statements
+        found = _best([one for one in every if one.line in within], line)
+        alone = line.phase is not None and line.phase.who is not Who.EACH  # what one program does stands there alone
+        yield from found if found or alone else _best(statements, line)
 
-    def _within(self, phase: Phase | None, functions: tuple[str, ...]) -> range | None:
-        """The lines behind the title of a phase of one program, up to the end of its function; None of other phases."""
-        if phase is None or phase.who is Who.EACH:
-            return None
-        begins = list(self._titled(phase.title, functions))
-        ends = [node.end_lineno or 0 for name in functions if (node := self.functions.get(name)) is not None]
-        end = min((one for one in ends if begins and one > begins[0]), default=0)
-        return range(begins[0], end + 1) if begins else range(0)
+    def _within(self, phase: Phase | None, functions: tuple[str, ...]) -> range:
+        """The lines behind the title of a phase, up to the next line that is a comment as far to the left, or the end of its
+        function; none where no function has the title."""
+        begins = list(self._titled(phase.title, functions)) if phase is not None else []
+        if not begins:
+            return range(0)
+        begin = begins[0]
+        indent = _indent(self.lines[begin - 1])
+        for at in range(begin + 1, len(self.lines) + 1):
+            text = self.lines[at - 1]
+            left = _indent(text) < indent and text.strip()
+            if left or (_indent(text) == indent and text.strip().startswith("# ")):
+                return range(begin, at)
+        return range(begin, len(self.lines) + 1)
 
     def _role(self, role: Role, kernel: str) -> Iterator[int]:
         if role.name in self.functions:
             yield self.functions[role.name].lineno
         elif by_host(role):
-            comments = (number for number, text in enumerate(self.lines, 1) if text.strip().startswith(f"# {role.name}:"))
+            comments = (
+                number for number, text in enumerate(self.lines, 1) if text.strip().startswith(f"# {role.name}:")
+            )
             yield from list(comments)[:1]
         elif kernel:
             yield self.functions[kernel].lineno
@@ -140,7 +153,9 @@ class SourceMap:
         found, wanted = [kernel], [kernel]
         while wanted:
             named = {one.id for one in ast.walk(self.functions[wanted.pop()]) if isinstance(one, ast.Name)}
-            new = [name for name in self.functions if name in named and name not in found and self._is_of_schedule(name)]
+            new = [
+                name for name in self.functions if name in named and name not in found and self._is_of_schedule(name)
+            ]
             found += new
             wanted += new
         return tuple(found)
@@ -165,6 +180,10 @@ class SourceMap:
         """Functions of the schedule spell steps themselves: who calls them spells none."""
         own = {name for name in one.called if name in self.functions and self._is_of_schedule(name)}
         return replace(one, called=tuple(name for name in one.called if name not in own)) if own else one
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def _enqueues(node: ast.ClassDef) -> bool:

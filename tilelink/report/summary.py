@@ -29,7 +29,12 @@ def headline(facts: Facts) -> Html:
     work, least = work_us(account), limits.least_us
     over = account.total_us - work
     lines = [
-        el("p", el("strong", us(account.total_us)), " predicted for one call, by the cost model. ", *_work(facts, work, over)),
+        el(
+            "p",
+            el("strong", us(account.total_us)),
+            " predicted for one call, by the cost model. ",
+            *_work(facts, work, over),
+        ),
     ]
     if least > 0:
         alone = "the matmuls alone by the library" if limits.by_library else limits.alone_by
@@ -64,7 +69,10 @@ def _work(facts: Facts, work: float, over: float) -> Iterator[str]:
     slower = work - facts.limits.alone_us
     if work > 0 and facts.limits.by_library and abs(slower) >= _SHOWN:
         more = "more" if slower > 0 else "less"
-        yield f" On these tiles the matmuls take {us(abs(slower))} {more} than the library's alone, {us(facts.limits.alone_us)}."
+        yield (
+            f" The program that ends last multiplies for {us(abs(slower))} {more} than the library's matmuls alone take, "
+            f"{us(facts.limits.alone_us)}."
+        )
 
 
 def measured_lines(facts: Facts) -> list[Html]:
@@ -76,7 +84,11 @@ def measured_lines(facts: Facts) -> list[Html]:
     exposed = measured.call_us - max(alone, limits.links_us)
     off = 100 * (facts.account.total_us / measured.call_us - 1)
     return [
-        el("p", el("strong", us(measured.call_us)), f" measured, {measured.machine}; the prediction is off by {off:+.1f} %."),
+        el(
+            "p",
+            el("strong", us(measured.call_us)),
+            f" measured, {measured.machine}; the prediction is off by {off:+.1f} %.",
+        ),
         el(
             "p",
             "Exposed communication = measured − max(compute alone, link time): ",
@@ -105,7 +117,9 @@ def where_the_time_goes(facts: Facts) -> Html:
             term.what,
             timed(term.us),
             percent(term.us, account.total_us),
-            "" if is_work(term) else strip([(_class(term), abs(term.us), term.what)], most, f"{term.what}, {exact(term.us)}"),
+            ""
+            if is_work(term)
+            else strip([(_class(term), abs(term.us), term.what)], most, f"{term.what}, {exact(term.us)}"),
         ]
         for term in terms
     ]

@@ -31,7 +31,9 @@ def signals_section(facts: Facts) -> Html:
         "Counts are those of rank 0 in a call behind the first, over all its programs. A raise may go to a word of a peer; words "
         "only grow."
     )
-    return section("signals", "Signals", el("p", note), table("Who raises a signal and who awaits it", heads, rows, (1, 3, 5)))
+    return section(
+        "signals", "Signals", el("p", note), table("Who raises a signal and who awaits it", heads, rows, (1, 3, 5))
+    )
 
 
 def _signal(facts: Facts, name: str, words: int) -> Iterator[str]:
@@ -192,5 +194,10 @@ def proof_section(facts: Facts) -> Html:
             f"too late, and nothing hangs. {order}",
         ),
         table(f"What was looked at, in {proof.seconds * 1e3:.0f} ms", ("what", "number"), counts, (1,)),
-        el("p", "The proof is about the schedule. ", code("tilelink verify"), " checks the compiled file and runs it, too."),
+        el(
+            "p",
+            "The proof is about the schedule. ",
+            code("tilelink verify"),
+            " checks the compiled file and runs it, too.",
+        ),
     )

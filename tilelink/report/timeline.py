@@ -36,22 +36,33 @@ def timeline_section(facts: Facts) -> Html:
     legend = [el("span", el("span", "", class_=f"key {kind}", aria_hidden="true"), text) for kind, text in kinds]
     rest = account.total_us - course.drawn_us
     notes = [
-        "Predicted, in us from the start of the call. All ranks do the same at the same time in the model; each has its own peers. ",
+        "Predicted, in us from the start of the call. ",
+        "In the model all ranks do the same at the same time, with peers of their own. ",
         f"Events end at {us(course.drawn_us)}. ",
     ]
     if abs(rest) >= 0.05:
-        notes.append(f"Higher clocks and copies beside tiles change that by {us(rest)} to the predicted {us(account.total_us)}. ")
+        notes.append(
+            f"Higher clocks and copies beside tiles change that by {us(rest)} to the predicted {us(account.total_us)}. "
+        )
     if shown < ranks:
         notes.append(f"Ranks 0 to {shown - 1} of {ranks} are drawn. ")
     notes.append("The critical path is the program that ends last, with the launches before and behind it.")
     zoom = [
         el("button", text, type="button", data_zoom=by, title=title)
-        for text, by, title in (("−", "out", "Shorter (key −)"), ("+", "in", "Longer (key +)"), ("fit", "fit", "All (key 0)"))
+        for text, by, title in (
+            ("−", "out", "Shorter (key −)"),
+            ("+", "in", "Longer (key +)"),
+            ("fit", "fit", "All (key 0)"),
+        )
     ]
-    tools = el("div", el("span", *legend, class_="legend"), el("span", *zoom, class_="zoom", hidden=True), class_="tools")
+    tools = el(
+        "div", el("span", *legend, class_="legend"), el("span", *zoom, class_="zoom", hidden=True), class_="tools"
+    )
     readout = el("output", "Hover a bar, or focus a lane and use the arrow keys.", class_="readout", aria_live="polite")
     groups = [_rank(facts, rank, total, shown) for rank in range(shown)]
-    return section("timeline", "Time line", el("p", *notes), tools, readout, *groups, *_compared(facts), _programs(facts, total))
+    return section(
+        "timeline", "Time line", el("p", *notes), tools, readout, *groups, *_compared(facts), _programs(facts, total)
+    )
 
 
 def _lanes(facts: Facts, rank: int) -> list[Lane]:
@@ -77,7 +88,8 @@ def measured_lanes(facts: Facts, rank: int) -> list[Lane]:
     for span in (one for one in facts.measured.spans if one.rank == rank):
         lanes.setdefault(span.lane, []).append(_measured_bar(span, facts.measured.summed))
     return [
-        Lane(name, "measured", tuple(sorted(bars, key=lambda bar: bar.begin))) for name, bars in list(lanes.items())[:48]
+        Lane(name, "measured", tuple(sorted(bars, key=lambda bar: bar.begin)))
+        for name, bars in list(lanes.items())[:48]
     ]
 
 

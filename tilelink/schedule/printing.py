@@ -36,11 +36,12 @@ class Bound(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A printed line, and what it is about; `launch`, `phase`: in which of them that stands."""
+    """A printed line, and what it is about; `launch`, `role`, `phase`: in which of them that stands."""
 
     text: str
     about: Dim | Buffer | Signal | Table | Launch | Role | Phase | Bound | Step
     launch: Launch | None = None
+    role: Role | None = None
     phase: Phase | None = None
 
 
@@ -123,7 +124,7 @@ def _launch(launch: Launch) -> Iterator[Line]:
         text = f"{role.name} on {engine_text(role.engine)}:" if role.phases else role.name
         yield Line(f"{INDENT * 2}{text}", role)
         for phase in role.phases:
-            yield from (line._replace(phase=phase) for line in _phase(role, phase))
+            yield from (line._replace(role=role, phase=phase) for line in _phase(role, phase))
 
 
 def engine_text(engine: Engine) -> str:
