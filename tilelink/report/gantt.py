@@ -14,14 +14,15 @@ from tilelink.report.lanes import Bar, Lane
 
 ROW, BAR = 24, 18  # pixels: a lane, and a bar in it
 _ROOM = 0.055  # of the time: a bar so long has room for its label
-_TICKS = 8
+_TICKS, _CLOSE = 8, 5  # round times on an axis, and how many more stand between two of them when it is zoomed
+_SEEN = 0.97  # of the time: a number further to the right would be cut off
 
 
 def chart(lanes: Sequence[Lane], total_us: float, label: str) -> Html:
     """The lanes over `total_us`. `label` names the chart for who cannot see it."""
-    height = ROW * len(lanes)
+    height, wide = ROW * len(lanes), ticks(_SEEN * total_us)
     rows = [_lane(lane, number, total_us) for number, lane in enumerate(lanes)]
-    grid = [el("line", x1=_x(at), x2=_x(at), y1=0, y2=height, class_="grid") for at in ticks(0.97 * total_us)]
+    grid = [el("line", x1=_x(at), x2=_x(at), y1=0, y2=height, class_="grid") for at in wide]
     view = f"0 0 {total_us:.6f} {height}"
     picture = el(
         "svg",
@@ -34,7 +35,10 @@ def chart(lanes: Sequence[Lane], total_us: float, label: str) -> Html:
         aria_label=label,
     )
     texts = [_labels(lane, number, total_us) for number, lane in enumerate(lanes)]
-    axis = [el("span", f"{at:g}", style=f"left:{100 * at / total_us:.3f}%") for at in ticks(0.97 * total_us)]
+    axis = [
+        el("span", f"{at:g}", style=f"left:{100 * at / total_us:.3f}%", class_=None if at in wide else "near")
+        for at in ticks(_SEEN * total_us, _CLOSE)
+    ]
     names = [el("div", el("span", lane.name), class_=f"name {_class(lane)}", title=_about(lane)) for lane in lanes]
     return el(
         "div",
@@ -51,12 +55,13 @@ def chart(lanes: Sequence[Lane], total_us: float, label: str) -> Html:
     )
 
 
-def ticks(total_us: float) -> list[float]:
-    """Round times, about `_TICKS` of them."""
+def ticks(total_us: float, parts: int = 1) -> list[float]:
+    """Round times, about `_TICKS` of them, or between two of them `parts` as many."""
     if total_us <= 0:
         return [0.0]
     unit = 10 ** floor(log10(total_us / _TICKS))
     step = next(unit * times for times in (1, 2, 5, 10) if unit * times * _TICKS >= total_us * 0.8)
+    step /= parts
     return [round(step * number, 9) for number in range(int(total_us / step * 1.0001) + 1)]
 
 

@@ -126,7 +126,12 @@ def drawn(one: HeatMap, number: int, num_ranks: int) -> Html:
         f" {last:.1f} us; {down} runs down, {right} to the right",
         class_="legend",
     )
-    both = el("div", el("figure", big, el("figcaption", "rank 0")), *small, class_="maps")
+    both = el(
+        "div",
+        el("figure", big, el("figcaption", "rank 0")),
+        el("div", *small, class_="small-maps") if small else "",
+        class_="maps",
+    )
     by = one.merged[0] * one.merged[1]
     note = el("p", f"A cell stands for up to {by} neighbouring tiles.", class_="note") if by > 1 else ""
     return el("div", el("h3", one.name), legend, both, note, _segments(one), class_="order")

@@ -10,8 +10,8 @@ Two formats are read.
 
 `alone_us`, the matmuls alone, may be missing. `doing` is one of those of `DOING`.
 
-What `benchmarks/timeline.py --json` writes: rows of several schedules, of which that with the choices of the plan is taken. It
-has sums over programs: when the first one began and the last one ended, and how long one spent there on average.
+What `benchmarks/timeline.py --json` writes: rows of several schedules, of which that of the plan is taken. It has sums over
+programs: when the first one began and the last one ended, and how long one spent there on average.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ def _of_spans(path: Path, found: Mapping[str, object], schedule: Schedule) -> Me
 def _of_sums(path: Path, found: Mapping[str, object], schedule: Schedule) -> Measured:
     rows = _objects(found["rows"], "rows")
     choices = dict(schedule.choices)
-    mine = [row for row in rows if row["operator"] == schedule.name and row.get("choices") == choices]
+    mine = [row for row in rows if row.get("schedule") == schedule.hash]
+    if not any("schedule" in row for row in rows):  # of a version that did not write it
+        mine = [row for row in rows if row["operator"] == schedule.name and row.get("choices") == choices]
     if not mine:
         names = [f"{row['operator']} {row['row']} ({row['label']})" for row in rows]
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""

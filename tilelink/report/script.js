@@ -17,7 +17,10 @@
     zoom = Math.min(200, Math.max(1, wanted));
     const old = pane || panes[0];
     const middle = (old.scrollLeft + at * old.clientWidth) / before;
-    for (const one of panes) one.style.setProperty("--zoom", zoom);
+    for (const one of panes) {
+      one.style.setProperty("--zoom", zoom);
+      one.firstElementChild.classList.toggle("close", zoom >= 3);
+    }
     for (const one of panes) one.scrollLeft = middle * zoom - at * one.clientWidth;
   };
 

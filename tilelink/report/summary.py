@@ -87,7 +87,7 @@ def measured_lines(facts: Facts) -> list[Html]:
         el(
             "p",
             el("strong", us(measured.call_us)),
-            f" measured, {measured.machine}; the prediction is off by {off:+.1f} %.",
+            f" measured, {measured.machine}; the prediction is off by {percent(off, 100)}.",
         ),
         el(
             "p",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from tilelink.report.facts import Facts
 from tilelink.report.gantt import chart
@@ -12,6 +12,8 @@ from tilelink.report.measured import MeasuredSpan
 
 _MOST_RANKS = 16  # ranks that are drawn
 _MARKS = 6000  # about, of all charts
+_SHORT_US, _MOST_RUNS = 0.5, 80
+_RUNS = {WORK: "computing", WAIT: "waiting", MOVE: "moving", CALL: "begin and end of the call", LAUNCH: "launches"}
 _PROGRAMS = 12  # of each tile loop on rank 0
 _KINDS = {"tile": WORK, "wait": WAIT, "move": MOVE, "end": CALL, "launch": LAUNCH}
 _LEGEND = (
@@ -107,14 +109,11 @@ def _measured_bar(span: MeasuredSpan, summed: bool) -> Bar:
 
 
 def _compared(facts: Facts) -> Iterator[Html]:
-    """What the critical path spends by kind, predicted and measured."""
+    """What the critical path spends by kind and, where there are spans of single programs, span by span."""
     measured = facts.measured
     if measured is None:
         return
-    predicted = {WORK: 0.0, WAIT: 0.0, CALL: 0.0, LAUNCH: 0.0, MOVE: 0.0}
     critical = next(lane for lane in _lanes(facts, 0) if lane.engine == "critical path")
-    for bar in critical.bars:
-        predicted[bar.kind] = predicted.get(bar.kind, 0.0) + bar.end - bar.begin
     slowest = max(measured.ranks, key=lambda rank: max(span.end_us for span in measured.spans if span.rank == rank))
     spans = [span for span in measured.spans if span.rank == slowest]
     if measured.summed:
@@ -122,12 +121,12 @@ def _compared(facts: Facts) -> Iterator[Html]:
     else:
         last = max(spans, key=lambda span: span.end_us).lane
         spans, what = [span for span in spans if span.lane == last], f"{last} of rank {slowest}, which ends last"
-    names = {WORK: "computing", WAIT: "waiting", MOVE: "moving", CALL: "begin and end of the call", LAUNCH: "launches"}
     rows = []
-    for kind, name in names.items():
+    for kind, name in _RUNS.items():
+        predicted = sum(bar.end - bar.begin for bar in critical.bars if bar.kind == kind)
         found = sum(span.mean_us for span in spans if _KINDS[span.doing] == kind)
-        if found or predicted[kind]:
-            rows.append([name, timed(predicted[kind]), timed(found), timed(found - predicted[kind])])
+        if found or predicted:
+            rows.append([name, timed(predicted), timed(found), timed(found - predicted)])
     heads = ("the critical path", "predicted", "measured", "difference")
     yield table(f"Predicted: what ends last. Measured: {what}", heads, rows, (1, 2, 3))
     if measured.summed:
@@ -137,6 +136,39 @@ def _compared(facts: Facts) -> Iterator[Html]:
             "time which a program spends there. Its zero is when the first program began.",
             class_="note",
         )
+    else:
+        yield folded("Span by span", _span_by_span(critical, spans))
+
+
+def _span_by_span(critical: Lane, spans: Sequence[MeasuredSpan]) -> Html:
+    """The n-th run of each kind beside the n-th that was measured; neighbours of a kind are one run."""
+    predicted = _runs((bar.kind, bar.begin, bar.end) for bar in critical.bars)
+    ordered = sorted(spans, key=lambda span: span.start_us)
+    measured = _runs((_KINDS[span.doing], span.start_us, span.end_us) for span in ordered)
+    rows = []
+    for kind, number in dict.fromkeys([*predicted, *measured]):
+        one, other = predicted.get((kind, number)), measured.get((kind, number))
+        cells = [f"{us(each[0])} to {us(each[1])}" if each is not None else "–" for each in (one, other)]
+        more = timed(other[1] - other[0] - (one[1] - one[0])) if one is not None and other is not None else "–"
+        rows.append([f"{_RUNS[kind]}, {number}", *cells, more])
+    heads = ("run", "predicted", "measured", "difference of lengths")
+    note = f"Runs of the critical path, in order; waits below {_SHORT_US} us belong to what they interrupt"
+    return table(note, heads, rows[:_MOST_RUNS], (1, 2, 3))
+
+
+def _runs(found: Iterable[tuple[str, float, float]]) -> dict[tuple[str, int], tuple[float, float]]:
+    runs: dict[tuple[str, int], tuple[float, float]] = {}
+    count: dict[str, int] = {}
+    last = ""
+    for kind, begin, end in found:
+        if kind == WAIT and end - begin < _SHORT_US:
+            kind = last or WORK
+        if kind != last:
+            count[kind] = count.get(kind, 0) + 1
+        held = runs.get((kind, count[kind]))
+        runs[kind, count[kind]] = (held[0] if held is not None else begin, end)
+        last = kind
+    return runs
 
 
 def _programs(facts: Facts, total: float) -> Html | str:
