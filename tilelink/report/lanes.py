@@ -74,12 +74,14 @@ def rank_lanes(schedule: Schedule, course: Course, account: Account, gb_per_s: f
 
 
 def program_lanes(schedule: Schedule, course: Course, rank: int, programs: int, most: int) -> list[Lane]:
-    """Some programs of each tile loop, evenly spaced: at most `programs`, and about `most` bars in all."""
+    """Some programs of each tile loop, evenly spaced among those that have a tile: at most `programs` of them, and about `most`
+    bars in all."""
     lanes = []
     for name, tiles in course.tiles.items():
         each = -(-len(tiles.times.ends_us) // tiles.times.programs)
         count = max(2, min(programs, most // max(1, 2 * each * len(course.tiles))))
-        shown = sorted({place * tiles.times.programs // count for place in range(count)})
+        busy = min(tiles.times.programs, len(tiles.times.ends_us))
+        shown = sorted({place * busy // count for place in range(count)})
         for program in shown:
             bars = _few(_of_program(schedule, tiles, program, rank))
             lanes.append(Lane(f"{name.removesuffix('_kernel')}, program {program}", "program", bars))
