@@ -48,13 +48,13 @@ def link(target: str, text: str, title: str = "") -> Html:
 
 
 def us(value: float) -> str:
-    """Microseconds as the page shows them; hover and the data have all digits."""
+    """Microseconds as the page shows them; hover has more digits, and the data have all."""
     return f"{value:,.1f} us".replace("-", "−")
 
 
 def exact(value: float) -> str:
-    """Microseconds to the picosecond, the last digit that a double has of a call."""
-    return f"{value:.6f}".rstrip("0").rstrip(".").replace("-", "−") + " us"
+    """Microseconds to the nanosecond; the data of the page have all digits."""
+    return f"{value:.3f}".rstrip("0").rstrip(".").replace("-", "−") + " us"
 
 
 def percent(part: float, whole: float) -> str:

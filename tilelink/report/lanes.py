@@ -67,7 +67,8 @@ def rank_lanes(schedule: Schedule, course: Course, account: Account, gb_per_s: f
         lanes.append(Lane(f"{exchange.name}, {exchange.mover.text}", "mover", _few(bars)))
         (sent if out else came).extend(_move(exchange, what, span) for what, span in zip(own, passes, strict=True))
         (came if out else sent).extend(_move(exchange, what, passes[place]) for place, what in others)
-    for name, bars in (("link out", sent), ("link in", came)):
+    link = "network" if any(one.mover.crosses_nodes for one in schedule.exchanges) else "link"
+    for name, bars in ((f"{link} out", sent), (f"{link} in", came)):
         if bars:
             lanes.append(Lane(name, "link", _few(sorted(bars, key=lambda bar: bar.begin))))
     return [lane for lane in lanes if lane.bars]
