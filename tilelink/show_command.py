@@ -21,7 +21,7 @@ from tilelink.planner.explain import Explanation, explain
 from tilelink.proof.proved import Proof
 from tilelink.proof.verify import verify
 from tilelink.report.facts import facts_of
-from tilelink.report.measured import read_measured
+from tilelink.report.measured import measured_of, parsed
 from tilelink.report.page import page
 from tilelink.runtime.machine import PLANNED_FOR
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
@@ -59,14 +59,15 @@ def show(
     wanted, pins = parse_sizes(sizes or ()), parse_pins(pin or ())
     machine = topologies.load(topology, ranks, nodes)
     check_writable(output)
+    call = None if measured is None else parsed(measured)
     began = time.monotonic()
     with working("planning"), redirect_stdout(sys.stderr):
         overlap = load_overlap(spec)
         schedule, found, proof = _planned(overlap, machine, wanted, dtype, pins, families, seconds)
-    held = read_measured(measured, schedule) if measured is not None else None
+    held = None if measured is None or call is None else measured_of(measured, call, schedule)
     planned = time.monotonic()
     with working("drawing"):
-        text = page(facts_of(schedule, machine, found, proof, overlap.spec.location.line, held))
+        text = page(facts_of(schedule, machine, found, proof, overlap.spec.location, held))
         write_file(output, text)
     drawn = time.monotonic()
     size = f"{len(text.encode()) / 1e6:.2f} MB"

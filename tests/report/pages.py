@@ -57,7 +57,7 @@ def of_overlap(
         lambda: False,
     )
     proof = verify(found.schedule)
-    return facts_of(found.schedule, machine, found, proof, overlap.spec.location.line, measured)
+    return facts_of(found.schedule, machine, found, proof, overlap.spec.location, measured)
 
 
 @cache

@@ -102,7 +102,7 @@ def test_where_the_time_beyond_the_matmul_goes(shown: Callable[[str], Reader], f
     terms = {term.what: term.us for term in of.account.critical}
     beyond = of.account.total_us - terms["matmul of y"]
     text = found.text_of("time")
-    assert f"{of.account.total_us:.1f} us predicted" in text and f"{beyond:.1f} us go beyond" in text
+    assert f"{of.account.total_us:.1f} us predicted" in text and f"{beyond:.1f} us go beyond that" in text
     exposed = found.text_of("exposed")
     for what, us in terms.items():
         if what != "matmul of y" and us >= 0.05:

@@ -9,6 +9,7 @@ from lowering.steps.renaming import with_own_names
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.expand import expand
 from tilelink.ir.graph import TileGraph
+from tilelink.ir.location import Location
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.course import Course, course_of
 from tilelink.planner.explain import Explanation
@@ -25,13 +26,13 @@ from topologies.topology import Topology
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """`first_line`: of the user's lines, in their file. `printed`: `steps` with the names that the emitted file has. `others_of`:
+    """`declared`: the first of the user's lines. `printed`: `steps` with the names that the emitted file has. `others_of`:
     whether the families that lost were compared with this very schedule: where its proof refuted the best one, the next one was
     planned."""
 
     schedule: Schedule
     topology: Topology
-    first_line: int
+    declared: Location
     steps: Steps
     printed: Steps
     graph: TileGraph
@@ -51,7 +52,7 @@ def facts_of(
     topology: Topology,
     explanation: Explanation,
     proof: Proof,
-    first_line: int,
+    declared: Location,
     measured: Measured | None = None,
 ) -> Facts:
     """All about a schedule. `explanation`: of the search that planned it."""
@@ -62,7 +63,7 @@ def facts_of(
     return Facts(
         schedule,
         topology,
-        first_line,
+        declared,
         steps,
         instantiated(with_own_names(elaborate)),
         graph,

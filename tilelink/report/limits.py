@@ -8,10 +8,21 @@ from dataclasses import dataclass
 from tilelink.ir.graph import TileGraph
 from tilelink.ir.nodes import Exchange, Kernel
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import DTYPE_BYTES, AllGather, AllReduce, BoundSpec, Matmul, ReduceScatter
+from tilelink.ir.spec import (
+    DTYPE_BYTES,
+    AllGather,
+    AllReduce,
+    Attend,
+    Attention,
+    BoundSpec,
+    DecodeAttention,
+    GroupedMatmul,
+    Matmul,
+    ReduceScatter,
+)
 from tilelink.measuring.spec_problem import flops_of
 from tilelink.planner.levels import Busy, busy_levels
-from tilelink.planner.library_cost import library_matmul
+from tilelink.planner.library_cost import library_attention, library_matmul
 from tilelink.planner.links import num_links
 from topologies.topology import Topology
 
@@ -20,15 +31,16 @@ _TIMES = {AllGather: 1, ReduceScatter: 1, AllReduce: 2}  # a collective's tensor
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one rank and one call, in us, bytes and flops. `alone_us`: all matmuls by the library, one behind the other, as the
-    cost model has them; where it has none (routed rows, attention) flops at the rate that a good matmul reaches, or inputs and
-    outputs once through memory, whichever takes longer. `links_us`: what
-    collectives of whole tensors must bring in, over the slowest link. `sent`: bytes that an exchange sends, by name."""
+    """Of one rank and one call, in us, bytes and flops. `work`: what multiplies, in a word or two. `alone_us`: that by the
+    library, one call behind the other, as the cost model has them; where there is no such call (routed rows), flops at the rate
+    that a good matmul reaches, or inputs and outputs once through memory, whichever takes longer. `links_us`: what collectives of
+    whole tensors must bring in, over the slowest link. `sent`: bytes that an exchange sends, by name."""
 
+    work: str
     flops: float
     peak_us: float
     alone_us: float
-    by_library: bool  # `alone_us` is of matmuls alone
+    by_library: bool  # `alone_us` is of library calls
     bytes_in: float
     links_us: float
     gb_per_s: float
@@ -43,7 +55,7 @@ class Limits:
     def alone_by(self) -> str:
         """What `alone_us` is, in words."""
         if self.by_library:
-            return "the library's matmuls alone"
+            return f"the library's {self.work} alone"
         by_memory = self.alone_us == self.memory_us
         return "inputs and outputs once through memory" if by_memory else "flops at the rate of a good matmul"
 
@@ -58,26 +70,18 @@ def limits_of(schedule: Schedule, graph: TileGraph, topology: Topology) -> Limit
     spec, gpu = schedule.spec, topology.gpu
     flops, dtype = flops_of(spec), _computed_in(spec, topology)
     peak_us = flops / gpu.tflops(dtype) / 1e6
-    matmuls = [op for op in graph.ops() if isinstance(op.operation, Matmul)]
-    known = [op for op in matmuls if not any(axis.routed for axis in op.axes)]
-    alone, counted = 0.0, 0.0
-    for op in known:
-        rows, cols = (math.prod(one) for one in _extents(tuple(a.extent for a in op.axes if not a.reduction)))
-        k = math.prod(axis.extent for axis in op.axes if axis.reduction)
-        alone += library_matmul(topology, rows, cols, k, dtype).total_us
-        counted += 2.0 * rows * cols * k
-    whole = abs(counted - flops) <= 0.01 * flops
+    alone = _by_library(spec, graph, topology, dtype)
     bytes_in = _bytes_in(spec)
     rate = topology.slowest_link_gb_per_s * num_links(topology)
     held = sum(value.num_bytes for value in (*spec.inputs, *map(spec.value, spec.outputs)))
     memory_us = held / gpu.memory_gb_per_s / 1e3
-    alone = alone if whole else max(peak_us / gpu.gemm_efficiency, memory_us)
     launches = sum(isinstance(one, Kernel) and not one.joined for one in schedule.launches)
     return Limits(
+        _work(spec),
         flops,
         peak_us,
-        alone,
-        whole,
+        max(peak_us / gpu.gemm_efficiency, memory_us) if alone is None else alone,
+        alone is not None,
         bytes_in,
         bytes_in / rate / 1e3,
         rate,
@@ -90,9 +94,29 @@ def limits_of(schedule: Schedule, graph: TileGraph, topology: Topology) -> Limit
     )
 
 
-def _extents(written: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of written axes, those of rows and the one of columns."""
-    return written[:-1], written[-1:]
+def _work(spec: BoundSpec) -> str:
+    attends = any(isinstance(node.operation, Attention | DecodeAttention) for node in spec.nodes)
+    multiplies = any(isinstance(node.operation, Matmul | GroupedMatmul) for node in spec.nodes)
+    return "matmuls and attention" if attends and multiplies else "attention" if attends else "matmuls"
+
+
+def _by_library(spec: BoundSpec, graph: TileGraph, topology: Topology, dtype: str) -> float | None:
+    """All matmuls and attention by library calls, one behind the other; None where there is something else that multiplies."""
+    total, attends = 0.0, 0
+    for op in graph.ops():
+        rows = graph.values[op.reads[0].value].shape[0]
+        match op.operation:
+            case Matmul():
+                if any(axis.routed for axis in op.axes):
+                    return None
+                *high, wide = (axis.extent for axis in op.axes if not axis.reduction)
+                k = math.prod(axis.extent for axis in op.axes if axis.reduction)
+                total += library_matmul(topology, math.prod(high), wide, k, dtype).total_us
+            case Attend():
+                attends += 1
+                total += library_attention(topology, op.operation, rows, op.axis("k").extent, dtype).total_us
+    others = any(isinstance(node.operation, GroupedMatmul | DecodeAttention) for node in spec.nodes)
+    return None if others or attends != sum(isinstance(node.operation, Attention) for node in spec.nodes) else total
 
 
 def _computed_in(spec: BoundSpec, topology: Topology) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from pathlib import Path
 
 from tilelink.elaborate.review import landing_bytes, sized
 from tilelink.report.facts import Facts
@@ -17,12 +18,12 @@ def spec_section(facts: Facts) -> Html:
     spec = facts.schedule.spec
     made: dict[int, list[str]] = {}
     for node in spec.nodes:
-        line = node.line.rpartition(":")[2]
-        if line.isdigit():
+        file, _, line = node.line.rpartition(":")
+        if line.isdigit() and file == Path(facts.declared.file).name:
             shape = ", ".join(map(str, node.output.shape))
             made.setdefault(int(line), []).append(f"{node.output.name} [{shape}] {node.output.placement}")
     rows = []
-    for number, text in enumerate(spec.source, facts.first_line):
+    for number, text in enumerate(spec.source, facts.declared.line):
         beside = "; ".join(made.get(number, ()))
         rows.append(_line(f"spec-{number}", number, text, [el("span", beside, class_="beside-line")] if beside else []))
     sizes = ", ".join(f"{name} = {size}" for name, size in spec.sizes)

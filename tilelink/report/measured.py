@@ -64,23 +64,37 @@ class Measured:
         return max((span.end_us for span in self.spans), default=self.call_us)
 
 
+Parsed = Mapping[str, object]
+
+
 def read_measured(path: Path, schedule: Schedule) -> Measured:
     """The call of `schedule` that the file holds. Raises NotAMeasurement and OtherMeasured."""
+    return measured_of(path, parsed(path), schedule)
+
+
+def parsed(path: Path) -> Parsed:
+    """What the file holds, if it is of one of the formats. Raises NotAMeasurement."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise NotAMeasurement(path=path, reason=error.strerror or str(error)) from error
     except ValueError as error:  # no JSON, or no UTF-8
         raise NotAMeasurement(path=path, reason=f"{type(error).__name__}: {error}") from error
+    if not isinstance(found, dict):
+        raise NotAMeasurement(path=path, reason=f"it is a {type(found).__name__}, not an object")
+    if found.get("format", FORMAT) != FORMAT:
+        raise NotAMeasurement(path=path, reason=f"its format is {found['format']!r}")
+    needed = "spans" if "format" in found else "rows"
+    if needed not in found:
+        raise NotAMeasurement(path=path, reason=f"{needed!r} is missing")
+    return found
+
+
+def measured_of(path: Path, found: Parsed, schedule: Schedule) -> Measured:
+    """The call of `schedule` in what `parsed(path)` has given. Raises NotAMeasurement and OtherMeasured."""
     try:
-        if not isinstance(found, dict):
-            raise TypeError(f"it is a {type(found).__name__}, not an object")
-        if found.get("format") == FORMAT:
-            measured = _of_spans(path, found, schedule)
-        elif "format" in found:
-            raise ValueError(f"its format is {found['format']!r}")
-        else:
-            measured = _of_sums(path, found, schedule)
+        read = _of_spans if "format" in found else _of_sums
+        measured = read(path, found, schedule)
     except (KeyError, TypeError, ValueError) as error:
         what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise NotAMeasurement(path=path, reason=what) from error

@@ -96,7 +96,7 @@
     }
   });
 
-  // a link into the emitted file opens it; printing opens all
+  // a link into the emitted file opens it
   const open = () => {
     const found = location.hash && document.getElementById(location.hash.slice(1));
     for (let one = found && found.closest("details"); one; one = one.parentElement.closest("details")) one.open = true;
@@ -104,7 +104,4 @@
   };
   addEventListener("hashchange", open);
   open();
-  addEventListener("beforeprint", () => {
-    for (const one of document.querySelectorAll("#timeline details, #schedule details")) one.open = true;
-  });
 })();

@@ -37,13 +37,14 @@ def headline(facts: Facts) -> Html:
         ),
     ]
     if least > 0:
-        alone = "the matmuls alone by the library" if limits.by_library else limits.alone_by
         lines.append(
             el(
                 "p",
                 "Exposed communication, predicted, which is all that exceeds both limits: ",
                 el("strong", us(account.total_us - least)),
-                f" = {us(account.total_us)} − max({us(limits.alone_us)} for {alone}, {us(limits.links_us)} on the link).",
+                f" = {us(account.total_us)} − max({us(limits.alone_us)} for {limits.alone_by}, ",
+                f"{us(limits.links_us)} on the link).",
+                " Its tiles are faster than the library's." if account.total_us < least else "",
                 id="exposed-predicted",
             )
         )
@@ -56,8 +57,8 @@ def _work(facts: Facts, work: float, over: float) -> Iterator[str]:
     terms = [term for term in facts.account.critical if not is_work(term) and term.us >= _SHOWN]
     longest = sorted(terms, key=lambda term: -term.us)[:3]
     if work > 0:
-        yield f"{us(work)} of it are matmuls and attention on the critical path; "
-        yield el("strong", f"{us(over)} go beyond them")
+        yield f"{us(work)} of it are {facts.limits.work} on the critical path; "
+        yield el("strong", f"{us(over)} go beyond that")
     else:
         yield "Nothing is multiplied; "
         yield el("strong", f"all of it, {us(over)}, moves and waits")
@@ -70,7 +71,7 @@ def _work(facts: Facts, work: float, over: float) -> Iterator[str]:
     if work > 0 and facts.limits.by_library and abs(slower) >= _SHOWN:
         more = "more" if slower > 0 else "less"
         yield (
-            f" The program that ends last multiplies for {us(abs(slower))} {more} than the library's matmuls alone take, "
+            f" The program that ends last multiplies for {us(abs(slower))} {more} than {facts.limits.alone_by} would take, "
             f"{us(facts.limits.alone_us)}."
         )
 
@@ -105,8 +106,7 @@ def where_the_time_goes(facts: Facts) -> Html:
     scale = max(account.total_us + sum(-term.us for term in terms if term.us < 0), limits.least_us)
     bars = [("this schedule", [(_class(term), term.us, term.what) for term in terms if term.us > 0], account.total_us)]
     if limits.alone_us:
-        name = "matmuls alone" if limits.by_library else "computing alone"
-        bars.append((name, [("work", limits.alone_us, limits.alone_by)], limits.alone_us))
+        bars.append(("computing alone", [("work", limits.alone_us, limits.alone_by)], limits.alone_us))
     if limits.links_us:
         over = f"{limits.bytes_in:,.0f} bytes over the link"
         bars.append(("link alone", [("move", limits.links_us, over)], limits.links_us))
@@ -124,11 +124,11 @@ def where_the_time_goes(facts: Facts) -> Html:
         for term in terms
     ]
     rows.append([el("strong", "predicted"), timed(account.total_us), "100.0 %", ""])
-    heads = ("term of the critical path", "time", "share", "beyond the matmul")
+    heads = ("term of the critical path", "time", "share", f"beyond {limits.work}")
     hidden = [[term.what, timed(term.us), term.hidden_by] for term in account.hidden]
     parts = [
         el("div", *(_bar(name, pieces, whole, scale) for name, pieces, whole in bars), class_="bars"),
-        _key(terms),
+        _key(terms, facts.limits.work),
         table("Terms of the critical path, which add up to the predicted time", heads, rows, (1, 2)),
     ]
     if hidden:
@@ -153,9 +153,9 @@ def _bar(name: str, pieces: Sequence[tuple[str, float, str]], whole: float, scal
     )
 
 
-def _key(terms: Sequence[Term]) -> Html:
+def _key(terms: Sequence[Term], work: str) -> Html:
     """What the colours mean."""
-    names = dict.fromkeys((_class(term), "matmul, attention" if is_work(term) else term.part.value) for term in terms)
+    names = dict.fromkeys((_class(term), work if is_work(term) else term.part.value) for term in terms)
     keys = [el("span", el("span", "", class_=f"key {class_}", aria_hidden="true"), name) for class_, name in names]
     return el("div", el("span", *keys, class_="legend"), class_="tools")
 
@@ -186,7 +186,7 @@ def not_overlapped(facts: Facts) -> Html:
     parts = [
         el(
             "p",
-            f"{us(total)} of the predicted {us(facts.account.total_us)} are neither matmul nor attention. ",
+            f"{us(total)} of the predicted {us(facts.account.total_us)} go beyond {facts.limits.work}. ",
             "A pin below is that of the fastest other family that spends less there. The model puts it behind in all: "
             "it is worth a measurement, no promise.",
         )

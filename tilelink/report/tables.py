@@ -105,7 +105,7 @@ def limits_section(facts: Facts) -> Html:
         flops = el("span", f"{limits.flops / 1e9:,.1f} Gflop", title=f"{limits.flops:,.0f} flops")
         row("tensor cores at their peak", flops, f"{limits.flops / limits.peak_us / 1e6:,.0f} TFLOP/s", limits.peak_us)
         row(limits.alone_by, flops, f"{limits.flops / limits.alone_us / 1e6:,.0f} TFLOP/s", limits.alone_us)
-        row("matmuls and attention of this schedule", flops, "", work_us(facts.account))
+        row(f"{limits.work} of this schedule", flops, "", work_us(facts.account))
     if limits.bytes_in:
         rate = f"{limits.gb_per_s:g} GB/s"
         row("bytes that collectives bring in, over the link", f"{limits.bytes_in:,.0f} bytes", rate, limits.links_us)
