@@ -14,6 +14,7 @@ from tilelink.report.lanes import Bar, Lane
 
 ROW, BAR = 24, 18  # pixels: a lane, and a bar in it
 _ROOM = 0.055  # of the time: a bar so long has room for its label
+_HIGH = 0.7  # of the lane: so high is a bar that text fits on
 _TICKS, _CLOSE = 8, 5  # round times on an axis, and how many more stand between two of them when it is zoomed
 _SEEN = 0.97  # of the time: a number further to the right would be cut off
 
@@ -95,7 +96,7 @@ def _labels(lane: Lane, number: int, total_us: float) -> Html:
             f"top:{number * ROW + ROW}px",
         )
         for bar in lane.bars
-        if bar.label and bar.end - bar.begin >= _ROOM * total_us and lane.engine != "program"
+        if bar.label and bar.end - bar.begin >= _ROOM * total_us and bar.share > _HIGH and lane.engine != "program"
     ]
     return joined(found)
 

@@ -2,11 +2,10 @@
 
 Two formats are read.
 
-`tilelink-spans 1`: one call. `spans` are in us from the moment at which the rank's call began.
+`tilelink-spans 1`: one call. `spans` are in us from the begin of the rank's call, or of its first program.
 
-    {"format": "tilelink-spans 1", "schedule": "cf78f712acecb462", "machine": "2 x NVIDIA H200", "call_us": 741.3,
-     "alone_us": 698.0, "spans": [{"rank": 0, "lane": "y_tiles, program 0", "doing": "tile", "where": "y_tiles",
-     "start_us": 3.1, "end_us": 41.0}]}
+    {"format": "tilelink-spans 1", "schedule": "0123456789abcdef", "machine": "2 x GPU", "call_us": 100.0, "alone_us": 80.0,
+     "spans": [{"rank": 0, "lane": "program 0", "doing": "tile", "where": "y_tiles", "start_us": 3.0, "end_us": 8.0}]}
 
 `alone_us`, the matmuls alone, may be missing. `doing` is one of those of `DOING`.
 
