@@ -35,10 +35,10 @@ def test_a_pin_to_try_plans_what_it_says(name: str, facts: Callable[[str], Facts
         assert other.predicted_us <= one.pinned_us + 1e-2  # the best one with these pins
         assert one.pinned_us > of.account.total_us
         spent = account_of(other, of.topology)
-        assert spent.us(one.term.part) < of.account.us(one.term.part) or one.pinned_part_us < one.term.us
+        assert spent.us(one.term.part) < of.account.us(one.term.part) or one.spent_us < one.instead_of_us
 
 
 def test_a_family_that_spends_more_is_not_proposed(facts: Callable[[str], Facts]) -> None:
     of = facts("ag_gemm")
     for one in exposed_of(of.account, of.explanation.others, of.course, of.topology):
-        assert not one.pins or one.pinned_part_us < of.account.us(one.term.part)
+        assert not one.pins or one.spent_us < one.instead_of_us <= of.account.us(one.term.part) + 1e-9

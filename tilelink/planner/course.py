@@ -36,6 +36,15 @@ class Tiles:
             ready = np.maximum(ready, self.there[wait.exchange])
         return begins_of(self.times, ready, self.loop.role.warpgroups)
 
+    @cached_property
+    def awaited(self) -> Mapping[str, Times]:
+        """Of `there`, what programs may stand still for: where warpgroups take turns, parts are awaited behind a product, while
+        the other warpgroup multiplies."""
+        if self.loop.role.warpgroups == 1:
+            return self.there
+        before = {wait.exchange for wait in self.loop.waits}
+        return {name: times for name, times in self.there.items() if name in before}
+
     def bars(self, program: int) -> Iterator[Bar]:
         """The tiles of a program, in order."""
         return bars_of(self.times, self.begins_us, program, self.loop.role.warpgroups)

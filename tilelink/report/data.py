@@ -9,6 +9,7 @@ from tilelink.elaborate.review import buffer_bytes, landing_bytes
 from tilelink.explanation import explanation_data
 from tilelink.report.exposed import exposed_of
 from tilelink.report.facts import Facts
+from tilelink.report.idle import shares_of
 from tilelink.report.signals import words_of
 
 SCHEMA = 1  # a change of meaning raises it; keys may come without
@@ -26,6 +27,7 @@ def data_of(facts: Facts) -> dict[str, object]:
             "begins_us": _rounded(one.begins_us.tolist()),
             "ends_us": _rounded(one.times.ends_us.tolist()),
             "segments": one.times.segments.tolist(),
+            "programs_us": asdict(shares_of(one)),
             "there_us": {exchange: _rounded(times.tolist()) for exchange, times in one.there.items()},
         }
         if len(one.times.ends_us) <= _MOST_TILES

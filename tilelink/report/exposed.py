@@ -39,15 +39,17 @@ WHERE = {
 
 @dataclass(frozen=True, slots=True)
 class Exposed:
-    """A term that nothing hides. `where`: a key of `WHERE`. `pins`: of the fastest other family that spends less there, with the
-    time of its call and what it spends there; empty where no family that was looked at does."""
+    """A term that nothing hides. `where`: a key of `WHERE`. `pins`: of the fastest other family that spends less there; its call
+    takes `pinned_us`, and of that the term, or all of its part, `spent_us` `instead_of_us`. Empty where no family that was looked
+    at does."""
 
     term: Term
     where: str
     why: str
     pins: tuple[tuple[str, str], ...] = ()
     pinned_us: float = 0.0
-    pinned_part_us: float = 0.0
+    spent_us: float = 0.0
+    instead_of_us: float = 0.0
 
 
 def work_us(account: Account) -> float:
@@ -73,8 +75,8 @@ def _exposed(term: Term, account: Account, others: Sequence[Rejected], course: C
     why = " ".join(_reasons(term, course, topology)) or _WHY[term.part]
     if other is None:
         return Exposed(term, _place(term), why)
-    spent = _spent(other.account, term)
-    return Exposed(term, _place(term), why, tuple(texts(other.differs).items()), other.us, spent)
+    spent, held = _spent(other.account, term), _spent(account, term)
+    return Exposed(term, _place(term), why, tuple(texts(other.differs).items()), other.us, spent, held)
 
 
 def _with_less(term: Term, account: Account, others: Sequence[Rejected]) -> Rejected | None:

@@ -176,7 +176,7 @@ def _of_program(schedule: Schedule, tiles: Tiles, program: int, rank: int) -> It
         where = f", segment {order.at(rank, place)}" if segments == schedule.num_ranks and segments > 1 else ""
         arrived = tiles.arrived(tile)
         if begin - free > _SEEN:
-            came = arrived is not None and arrived[1] > free + _SEEN
+            came = arrived is not None and arrived[0] in tiles.awaited and arrived[1] > free + _SEEN
             what = f"wait for {arrived[0]}" if came and arrived else "its warpgroup still ends the tile before"
             yield Bar(free, begin, WAIT if came else HELD, f"{what}: {from_to(free, begin)}")
         there = f"; its data of {arrived[0]} are there at {exact(arrived[1])}" if arrived is not None else ""

@@ -8,6 +8,7 @@ from tilelink.planner.terms import Part, Term
 from tilelink.report.exposed import WHERE, Exposed, exposed_of, is_work, work_us
 from tilelink.report.facts import Facts
 from tilelink.report.html import Html, el, exact, option, percent, section, table, timed, us
+from tilelink.report.idle import shares_of
 
 _SHOWN = 0.05  # us: the data have shorter terms, too
 CLASS = {
@@ -197,7 +198,33 @@ def not_overlapped(facts: Facts) -> Html:
             sums = sum(one.term.us for one in here)
             parts.append(el("h3", f"{title[0].upper()}{title[1:]}: {us(sums)}"))
             parts.append(el("ul", *(_item(one, facts.account.total_us) for one in here), class_="exposed"))
+    if facts.course.tiles:
+        parts += _programs(facts)
     return section("exposed", "What is not overlapped, and why", *parts)
+
+
+def _programs(facts: Facts) -> Iterator[Html]:
+    """All programs of the tile loops, where the list above has the one that ends last."""
+    yield el("h3", "All programs, on average")
+    rows: list[list[str]] = []
+    covered = 0.0
+    for name, tiles in facts.course.tiles.items():
+        found, programs = shares_of(tiles), f"{name.removesuffix('_kernel')}, {tiles.times.programs} programs"
+        covered += found.whole_us - found.late_us
+        parts = [
+            ("tiles of the loop before", found.late_us),
+            ("computing tiles", found.tiles_us),
+            *((f"waiting for {exchange}", us) for exchange, us in found.waits),
+            ("behind the epilogue of the tile before", found.held_us),
+            ("no further product: epilogue, then idle", found.rest_us),
+        ]
+        whole = facts.course.drawn_us
+        rows += [[programs, what, timed(spent), percent(spent, whole)] for what, spent in parts if spent >= _SHOWN]
+    outside = facts.course.drawn_us - covered
+    if outside >= _SHOWN:
+        outside_of = "no tile loop: launches, collectives, begin and end of the call"
+        rows.append(["all", outside_of, timed(outside), percent(outside, facts.course.drawn_us)])
+    yield table("Time of a program, the mean of all", ("tile loop", "what", "time", "of the call"), rows, (2, 3))
 
 
 def _item(one: Exposed, total_us: float) -> Html:
@@ -205,7 +232,10 @@ def _item(one: Exposed, total_us: float) -> Html:
     parts: list[str] = [el("strong", timed(one.term.us), share), f": {one.term.what}. ", one.why]
     if one.pins:
         pins = [option(name, value) for name, value in one.pins]
-        parts += [" Try ", *_between(pins, " "), f": {us(one.pinned_part_us)} there, {us(one.pinned_us)} in all."]
+        alone = abs(one.instead_of_us - one.term.us) < _SHOWN
+        where = "" if alone else f" in all of {one.term.part.value}"
+        spent = f": {us(one.spent_us)} instead of {us(one.instead_of_us)}{where}, and {us(one.pinned_us)} a call."
+        parts += [" Try ", *_between(pins, " "), spent]
     return el("li", *parts)
 
 
