@@ -64,10 +64,10 @@ def main() -> None:
             if source:
                 choices = dict(candidate.schedule.choices) if candidate.schedule is not None else {}
                 schedule = candidate.schedule.hash if candidate.schedule is not None else ""
-                row, found = measure(planned.row, candidate.label, source, arguments.plot, device)
+                row, by_rank = measure(planned.row, candidate.label, source, arguments.plot, device)
                 rows.append({**row, "schedule": schedule, "choices": choices})
                 if dist.get_rank() == 0 and arguments.spans is not None and schedule:
-                    call = spans_to_json(schedule, machine(), row["us"], found)
+                    call = spans_to_json(schedule, machine(), row["us"], by_rank)
                     path = arguments.spans / f"spans_{row['operator']}_{row['row']}_{candidate.label}.json"
                     path.write_text(json.dumps(call))
                 device.release()
