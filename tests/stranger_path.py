@@ -31,7 +31,7 @@ WANTED = (
     ("tilelink demo", "equal: "),
     ("tilelink plan", "predicted "),
     ("tilelink explain", "critical path:"),
-    # SHOW: the line of `tilelink show`, a report, belongs here and into the page, when there is such a command
+    ("tilelink show", "drawn in "),
     ("tilelink run", "equal: "),
     ("tilelink verify", "no run refutes "),  # of the spec
     ("tilelink emit", ""),

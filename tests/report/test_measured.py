@@ -145,3 +145,30 @@ def test_the_call_of_another_schedule(facts: Callable[[str], Facts], tmp_path: P
     rows = [{"operator": "ag_gemm", "row": "llama-7b", "label": "planned", "choices": {}}]
     with pytest.raises(OtherMeasured, match="llama-7b"):
         read_measured(written(tmp_path / "rows.json", {"rows": rows}), of.schedule)
+
+
+def test_of_many_programs_some_are_drawn_and_all_are_summed(facts: Callable[[str], Facts], tmp_path: Path) -> None:
+    """132 programs with a wait each, which is longer the higher the number; number 77 ends last."""
+    of = facts("ag_gemm")
+    made = []
+    for program in range(132):
+        times = (
+            ("tile", 0.0, 100.0),
+            ("wait", 100.0, 100.0 + program),
+            ("tile", 100.0 + program, 300.0 + (program == 77)),
+        )
+        made += [
+            {"rank": 0, "lane": f"program {program}", "doing": doing, "where": doing, "start_us": a, "end_us": b}
+            for doing, a, b in times
+        ]
+    path = written(tmp_path / "many.json", a_call(of.schedule) | {"spans": made})
+    measured = read_measured(path, of.schedule)
+    shown = measured.shown(0)
+    lanes = {span.lane for span in shown}
+    assert 12 <= len(lanes) <= 13 and {"program 0", "program 77"} <= lanes and len(shown) == 3 * len(lanes)
+    assert measured.shown(1) == ()
+    wait = next(one for one in measured.sums(0) if one.doing == "wait")
+    assert (wait.programs, wait.mean_us, wait.end_us) == (132, 65.5, 231.0)
+    found = page(replace(of, measured=measured))
+    assert "program 77" in found and "program 76" not in found
+    assert "65.5" in Reader.of(found).text_of("timeline")

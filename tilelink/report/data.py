@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from tilelink.elaborate.review import buffer_bytes, landing_bytes
 from tilelink.explanation import explanation_data
 from tilelink.report.exposed import exposed_of
 from tilelink.report.facts import Facts
 from tilelink.report.idle import shares_of
+from tilelink.report.measured import Measured
 from tilelink.report.signals import words_of
 
 SCHEMA = 1  # a change of meaning raises it; keys may come without
@@ -36,7 +37,6 @@ def data_of(facts: Facts) -> dict[str, object]:
     }
     others = facts.explanation.others if facts.others_of else ()
     exposed = exposed_of(facts.account, others, course, facts.topology)
-    measured = facts.measured
     return {
         "schema": SCHEMA,
         "hash": schedule.hash,
@@ -81,8 +81,15 @@ def data_of(facts: Facts) -> dict[str, object]:
             "order": str(facts.proof.order) if facts.proof.order is not None else "",
             "findings": [str(finding) for finding in facts.proof.findings],
         },
-        "measured": asdict(measured) if measured is not None else None,
+        "measured": _measured(facts.measured) if facts.measured is not None else None,
     }
+
+
+def _measured(measured: Measured) -> dict[str, object]:
+    """What the page shows of it: single spans of some programs, sums over all."""
+    shown = [span for rank in measured.ranks for span in measured.shown(rank)]
+    sums = [asdict(span) for rank in measured.ranks for span in measured.sums(rank)]
+    return asdict(replace(measured, spans=tuple(shown))) | {"sums": [] if measured.summed else sums}
 
 
 def island(facts: Facts) -> str:

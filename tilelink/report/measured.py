@@ -25,6 +25,7 @@ from tilelink.report.errors import NotAMeasurement, OtherMeasured
 
 FORMAT = "tilelink-spans 1"
 DOING = ("tile", "wait", "move", "end", "launch")  # computing, waiting, copying, ending the call, between two kernels
+MOST_LANES = 12  # of a rank, that a page draws
 _SHOWN = 6  # schedules that a message names
 
 
@@ -61,6 +62,31 @@ class Measured:
     @property
     def end_us(self) -> float:
         return max((span.end_us for span in self.spans), default=self.call_us)
+
+    def shown(self, rank: int) -> tuple[MeasuredSpan, ...]:
+        """Those that a page draws: of many programs some, evenly spaced, and the one that ends last."""
+        mine = [span for span in self.spans if span.rank == rank]
+        lanes = list(dict.fromkeys(span.lane for span in mine))
+        if len(lanes) > MOST_LANES:
+            last = max(mine, key=lambda span: span.end_us).lane
+            kept = {lanes[number * len(lanes) // MOST_LANES] for number in range(MOST_LANES)} | {last}
+            mine = [span for span in mine if span.lane in kept]
+        return tuple(mine)
+
+    def sums(self, rank: int) -> tuple[MeasuredSpan, ...]:
+        """What programs of a rank do at each place, on average over those that come there; in the order in which they begin."""
+        if self.summed:
+            return tuple(span for span in self.spans if span.rank == rank)
+        places: dict[tuple[str, str], list[MeasuredSpan]] = {}
+        for span in (one for one in self.spans if one.rank == rank):
+            places.setdefault((span.doing, span.where), []).append(span)
+        found = []
+        for (doing, where), here in places.items():
+            programs = len({span.lane for span in here})
+            begin, end = min(span.start_us for span in here), max(span.end_us for span in here)
+            mean = sum(span.mean_us for span in here) / programs
+            found.append(MeasuredSpan(rank, f"{doing}: {where}", doing, where, begin, end, mean, programs))
+        return tuple(sorted(found, key=lambda span: span.start_us))
 
 
 Parsed = Mapping[str, object]

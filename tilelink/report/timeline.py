@@ -83,16 +83,13 @@ def _rank(facts: Facts, rank: int, total: float, shown: int) -> Html:
 
 
 def measured_lanes(facts: Facts, rank: int) -> list[Lane]:
-    """Spans of a rank, a lane for each program, stream or sum."""
+    """Spans of a rank, a lane for each program that is shown, each stream or sum."""
     if facts.measured is None:
         return []
     lanes: dict[str, list[Bar]] = {}
-    for span in (one for one in facts.measured.spans if one.rank == rank):
+    for span in facts.measured.shown(rank):
         lanes.setdefault(span.lane, []).append(_measured_bar(span, facts.measured.summed))
-    return [
-        Lane(name, "measured", tuple(sorted(bars, key=lambda bar: bar.begin)))
-        for name, bars in list(lanes.items())[:48]
-    ]
+    return [Lane(name, "measured", tuple(sorted(bars, key=lambda bar: bar.begin))) for name, bars in lanes.items()]
 
 
 def _measured_bar(span: MeasuredSpan, summed: bool) -> Bar:
@@ -129,6 +126,20 @@ def _compared(facts: Facts) -> Iterator[Html]:
             rows.append([name, timed(predicted), timed(found), timed(found - predicted)])
     heads = ("the critical path", "predicted", "measured", "difference")
     yield table(f"Predicted: what ends last. Measured: {what}", heads, rows, (1, 2, 3))
+    sums = [
+        [
+            span.doing,
+            el("code", span.where),
+            str(span.programs),
+            timed(span.mean_us),
+            timed(span.start_us),
+            timed(span.end_us),
+        ]
+        for span in measured.sums(slowest)
+        if span.mean_us >= _SHORT_US
+    ]
+    columns = ("measured", "where", "programs", "each, on average", "from", "to")
+    yield table(f"Rank {slowest}: what programs do, and what they wait for", columns, sums, (2, 3, 4, 5))
     if measured.summed:
         yield el(
             "p",
