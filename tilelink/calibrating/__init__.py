@@ -1,0 +1,1 @@
+"""Numbers of a machine's descriptor, measured on the machine: `tilelink topo detect --calibrate`."""
