@@ -1,16 +1,19 @@
-"""`tilelink topo`: the descriptors of machines. It needs nothing but topologies, so it answers at once."""
+"""`tilelink topo`: the descriptors of machines. It needs nothing but topologies, so it answers at once;
+to measure a machine takes more."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from enum import Enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import topologies
 from tilelink.terminal import working
+from topologies.errors import UserError
 from topologies.topology import Topology
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
@@ -45,11 +48,58 @@ def topo_show(
 
 
 @topo.command("detect")
-def topo_detect(as_json: Json = False) -> None:
-    """Show the descriptor of this machine."""
+def topo_detect(
+    as_json: Json = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure its numbers: under torchrun, on 2 or more GPUs of one host.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", metavar="FILE", help="With --calibrate: write a new TOML here, not on stdout.")
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like",
+            metavar="NAME|FILE",
+            help="With --calibrate: begin with this descriptor.",
+            show_default="that of these GPUs",
+        ),
+    ] = None,
+    tflops: Annotated[
+        float | None,
+        typer.Option("--tflops", min=1, help="With --calibrate: dense bf16 peak of GPUs that no descriptor has."),
+    ] = None,
+) -> None:
+    """Show the descriptor of this machine, or measure it."""
+    if calibrate:
+        _calibrated(output, like, tflops, as_json)
+        return
+    if output is not None or like is not None or tflops is not None:
+        raise typer.BadParameter("-o, --like and --tflops say how to measure: give them with --calibrate")
     with working("looking for GPUs"):
         found = topologies.detect()
     _shown(found, as_json)
+
+
+def _calibrated(output: Path | None, like: str | None, tflops: float | None, as_json: bool) -> None:
+    """The descriptor goes to the file and the table to stdout; without a file, the descriptor to stdout and the table to stderr."""
+    from tilelink.calibrating import ranks  # here, because the other commands must not wait for torch
+
+    try:
+        found = ranks.calibrate(output, like, tflops)
+    except UserError:
+        if not ranks.is_first():
+            raise typer.Exit from None  # all ranks have found it, and the first one says it
+        raise
+    if not ranks.is_first():
+        return
+    if output is not None:
+        ranks.write_new(output, found.text)
+    typer.echo(found.table, err=output is None or as_json)
+    if as_json:
+        typer.echo(_json(asdict(found.topology)))
+    elif output is None:
+        typer.echo(found.text, nl=False)
 
 
 def _shown(topology: Topology, as_json: bool) -> None:

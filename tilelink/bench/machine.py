@@ -13,9 +13,6 @@ import topologies
 from tilelink.bench.record import Machine
 from tilelink.runtime.machine import PLANNED_FOR
 
-# the hardware's multicast is left alone unless the caller's environment says otherwise: a program that dies with it in
-# use can leave the fabric of a shared host in need of a reset
-MULTICAST_OFF = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 DEFAULT_TOPOLOGY = PLANNED_FOR  # on a machine without GPUs, which can only plan
 _TELLING = ("NCCL_", "TORCH_NCCL_", "TORCH_SYMM_MEM_", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_VISIBLE_DEVICES", "CUBLAS")
 _QUERY = "index,name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw"

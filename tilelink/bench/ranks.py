@@ -29,7 +29,6 @@ from tilelink.bench.baselines import baselines, group_name, torch_fused
 from tilelink.bench.contender import Setting
 from tilelink.bench.job import Job, read_job
 from tilelink.bench.ledger import Ledger
-from tilelink.bench.machine import MULTICAST_OFF
 from tilelink.bench.ours import ours
 from tilelink.bench.plans import PlannedRow
 from tilelink.bench.rows import Row
@@ -41,6 +40,7 @@ from tilelink.measuring.device import CudaDevice, Device
 from tilelink.measuring.measure import Note, Problem, measure_row
 from tilelink.measuring.results import ContenderResult
 from tilelink.measuring.spec_problem import spec_problem
+from tilelink.runtime.ranks import MULTICAST_OFF
 
 RESTART = 3
 

@@ -7,6 +7,9 @@ import os
 import torch
 import torch.distributed as dist
 
+# the hardware's multicast is left alone unless the caller's environment says otherwise: a program that dies with it in
+# use can leave the fabric of a shared host in need of a reset
+MULTICAST_OFF = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 _OVERLAP = (
     "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"  # torch refuses symmetric memory of two ranks on one GPU without it
 )
