@@ -82,7 +82,7 @@ def topo_detect(
 
 
 def _calibrated(output: Path | None, like: str | None, tflops: float | None, as_json: bool) -> None:
-    """The descriptor goes to the file and the table to stdout; without a file, the descriptor to stdout and the table to stderr."""
+    """The descriptor goes to the file and the table to stdout; without a file, to stdout and stderr."""
     from tilelink.calibrating import ranks  # here, because the other commands must not wait for torch
 
     try:

@@ -50,10 +50,10 @@ def _origins(descriptor: Descriptor) -> list[tuple[str, str]]:
     """Peaks of all dtypes have one line if one origin holds for all of them."""
     every = descriptor.topology.provenance
     peaks = {origin for key, origin in every if key.startswith(f"{_PEAKS}.")}
-    if len(peaks) != 1:
+    if len(peaks) > 1:
         return list(every)
     others = [(key, origin) for key, origin in every if not key.startswith(f"{_PEAKS}.")]
-    return [*others, (_PEAKS, *peaks)]
+    return [*others, (_PEAKS, peaks.pop())]
 
 
 def _points(ramp: Ramp) -> str:

@@ -32,8 +32,8 @@ def test_parts_arrive_at_places_of_their_own(ranks: int, programs: int, push: bo
         )
         sides.append(landing.local)
     world.run()
-    for rank, landing in enumerate(sides):
-        parts = landing.view(peers, blocks * BLOCK)
+    for rank, side in enumerate(sides):
+        parts = side.view(peers, blocks * BLOCK)
         for part in range(peers):
             owner = (rank + 1 + part) % ranks
             begin = (peers - 1 - part) * blocks * BLOCK + 100_000 * (owner + 1)
@@ -68,7 +68,7 @@ def test_a_peer_that_does_not_answer_ends_all_launches() -> None:
 def launch_of_copy(push: bool, peers: int) -> RecordedLaunch:
     local = torch.empty(1 << 24, dtype=INT, device="meta")
     pointers = torch.empty(peers, dtype=torch.int64, device="meta")
-    options = {"PEERS": peers, "PUSH": push, "BLOCK": 8192, "num_warps": 8}
+    options: dict[str, object] = {"PEERS": peers, "PUSH": push, "BLOCK": 8192, "num_warps": 8}
     return RecordedLaunch(copy_parts, (4,), (local, pointers, 2048), options)
 
 
@@ -88,7 +88,7 @@ def test_copies_compile_to_vectors(push: bool) -> None:
 def test_words_compile(first: bool, atomic: bool) -> None:
     words, state = (torch.empty(2, dtype=INT, device="meta") for _ in range(2))
     pointers = torch.empty(2, dtype=torch.int64, device="meta")
-    options = {"FIRST": first, "ATOMIC": atomic, "num_warps": 1}
+    options: dict[str, object] = {"FIRST": first, "ATOMIC": atomic, "num_warps": 1}
     launch = RecordedLaunch(ping_pong, (1,), (words, pointers, 1, state, 2000, 4096), options)
     ptx = compile_launch(launch, "sm_90").asm["ptx"]
     assert ptx.count("ld.global.sys.acquire.b32") == 1  # what the compiler makes of an added 0

@@ -47,7 +47,8 @@ def measured(device: Device, work: Work, start: Start, note: Note) -> list[Findi
         found.append(measure.sm_copies(device, work, nearest, counts, push=push))
     for place, crossing in enumerate((nearest, *farther)):
         note(f"crossing level {crossing.level.name}")
-        found.append(measure.level_rate(device, work, crossing, sizes[-1]))
+        if crossing is not nearest:
+            found.append(measure.level_rate(device, work, crossing, sizes[-1]))
         found.append(measure.signal(device, work, crossing, place))
     note("copying inside of a GPU")
     found.append(measure.memory(device, work))

@@ -101,20 +101,25 @@ def _engine_us(device: Device, work: Work, crossing: Crossing, num_bytes: int, c
 
 
 def copy_engine(device: Device, work: Work, crossing: Crossing, sizes: Sequence[int]) -> list[Finding]:
-    """The ramp over bytes of one copy, and the time of a copy of almost none."""
+    """The ramp over bytes of one copy, its last rate as that of the level, and the time of a copy of almost no bytes."""
     points = [(float(size), engine_rate(device, work, crossing, size)) for size in sizes]
     start = _engine_us(device, work, crossing, START_BYTES, _START_COPIES)
     who = crossing.said()
     large = f", above {GRAPH_BYTES // MIB} MiB without one" if max(sizes) > GRAPH_BYTES else ""
+    ramp = Ramp(rising(points))
     return [
-        Finding("copy_engine", Ramp(rising(points)), f"pushes back to back in a CUDA graph{large}, {who}"),
+        Finding("copy_engine", ramp, f"pushes back to back in a CUDA graph{large}, {who}"),
         Finding("copy_engine_start_us", rounded(start), f"pushes of {START_BYTES} bytes in a CUDA graph, {who}"),
+        _level(crossing, ramp.points[-1][1], sizes[-1]),
     ]
 
 
 def level_rate(device: Device, work: Work, crossing: Crossing, num_bytes: int) -> Finding:
-    """The rate of the largest copy."""
-    rate = rounded(engine_rate(device, work, crossing, num_bytes))
+    """The rate of a large copy."""
+    return _level(crossing, rounded(engine_rate(device, work, crossing, num_bytes)), num_bytes)
+
+
+def _level(crossing: Crossing, rate: float, num_bytes: int) -> Finding:
     how = f"copy engine push of {num_bytes // MIB} MiB, {crossing.said()}"
     return Finding(f"levels.{crossing.level.name}.gb_per_s", rate, how)
 

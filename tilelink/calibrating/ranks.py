@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -56,6 +57,8 @@ def calibrate(output: Path | None, like: str | None, tflops: float | None) -> Ca
         check_peers(None)
         device = CudaDevice(torch.device("cuda", torch.cuda.current_device()))
         work = GpuWork(SymmetricMemoryFabric(), copy_sizes(cut)[-1], places)
+        gc.collect()
+        gc.freeze()  # what the imports made is for ever: collections before captures stay short
         device.meet()
         findings = measured(device, work, begin, watch.note)
         watch.note("leaving the other ranks")

@@ -14,7 +14,7 @@ ROUNDS, BATCHES = 5, 4
 def slowest_us(
     device: Device, batch: Call, *, here: bool = True, rounds: int = ROUNDS, batches: int = BATCHES, lead_in: int = 1
 ) -> float:
-    """us of a batch: of each sample the slowest rank, the median of rounds. All ranks call it; those that are not `here` only wait.
+    """us of a batch: of each sample the slowest rank, the median of rounds. All ranks call it; ranks that are not `here` only wait.
 
     `lead_in` batches are not timed: they come first in each round and absorb the skew of ranks.
     """
@@ -42,7 +42,7 @@ def rounded(value: float) -> float:
 
 
 def rising(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """Points of a ramp, rounded, none below the one before it: a mover that has more SMs, or more bytes, may use fewer at a time."""
+    """Points of a ramp, rounded, none below the one before: a mover with more SMs, or more bytes, may use fewer at a time."""
     found = list[tuple[float, float]]()
     for x, rate in points:
         found.append((x, max(rounded(rate), found[-1][1] if found else 0.0)))

@@ -25,15 +25,15 @@ class Seen:
     name: str
     arch: str
     num_sms: int
-    l2_bytes: int
-    shared_bytes_per_sm: int
-    num_copy_engines: int | None  # None where the driver was not asked
+    l2_bytes: int | None  # None where the driver was not asked
+    shared_bytes_per_sm: int | None
+    num_copy_engines: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """`descriptor` has all ranks that its fabric has. `another_gpu`: it is of a GPU like the one here, which has `shipped_sms` SMs;
-    `told` are the origins of numbers that the driver or the user has told."""
+    """`descriptor` has all ranks that its fabric has. `another_gpu`: it is of a GPU like the one here, with `shipped_sms` SMs.
+    `told`: origins of numbers that the driver or the user has told."""
 
     descriptor: Descriptor
     another_gpu: bool
@@ -59,7 +59,8 @@ def check_machine(environment: Mapping[str, str]) -> int:
     legal = f"Legal: {_COMMAND}, with N from 2 to {found}."
     if "RANK" not in environment or "LOCAL_RANK" not in environment:
         raise _missing("no ranks were started", "each GPU is measured by a process of its own", legal)
-    ranks, local = int(environment["WORLD_SIZE"]), int(environment.get("LOCAL_WORLD_SIZE", environment["WORLD_SIZE"]))
+    ranks = int(environment.get("WORLD_SIZE", "1"))
+    local = int(environment.get("LOCAL_WORLD_SIZE", ranks))
     if ranks < 2:
         raise _missing("torchrun started one rank", "most numbers are of links between two", legal)
     if ranks != local:
@@ -86,8 +87,8 @@ def seen_here() -> Seen:
         name=found.name,
         arch=f"sm_{found.major}{found.minor}",
         num_sms=found.multi_processor_count,
-        l2_bytes=int(found.L2_cache_size),
-        shared_bytes_per_sm=int(found.shared_memory_per_multiprocessor),
+        l2_bytes=getattr(found, "L2_cache_size", None),
+        shared_bytes_per_sm=getattr(found, "shared_memory_per_multiprocessor", None),
         num_copy_engines=_copy_engines(),
     )
 
@@ -146,15 +147,13 @@ def _of_this_gpu(topology: Topology, seen: Seen) -> tuple[Topology, list[str]]:
         name=seen.name,
         arch=seen.arch,
         num_sms=seen.num_sms,
-        l2_bytes=seen.l2_bytes,
-        shared_bytes_per_sm=seen.shared_bytes_per_sm,
+        l2_bytes=seen.l2_bytes or topology.gpu.l2_bytes,
+        shared_bytes_per_sm=seen.shared_bytes_per_sm or topology.gpu.shared_bytes_per_sm,
+        num_copy_engines=seen.num_copy_engines or topology.gpu.num_copy_engines,
         tensor_descriptors=int(seen.arch.removeprefix("sm_")) >= 90,
     )
-    reported = ["gpu.num_sms", "gpu.l2_bytes", "gpu.shared_bytes_per_sm"]
-    if seen.num_copy_engines is not None:
-        gpu = replace(gpu, num_copy_engines=seen.num_copy_engines)
-        reported.append("gpu.num_copy_engines")
-    return replace(topology, gpu=gpu), reported
+    names = ("num_sms", "l2_bytes", "shared_bytes_per_sm", "num_copy_engines")
+    return replace(topology, gpu=gpu), [f"gpu.{name}" for name in names if getattr(seen, name)]
 
 
 def _with_peak(topology: Topology, tflops: float) -> Topology:

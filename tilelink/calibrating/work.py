@@ -92,8 +92,8 @@ class GpuWork:
         return any(bool(state[1].item()) for state in self.states)
 
     def device_copy(self) -> Call:
-        target = torch.empty(measure.DEVICE_COPY_BYTES // 4, dtype=torch.int32, device=self.fabric.device)
-        source = torch.zeros_like(target)
+        source = self._had_by(self.fabric.rank, 0, measure.DEVICE_COPY_BYTES // 4)
+        target = torch.empty_like(source)
 
         def call() -> tuple[()]:
             target.copy_(source)
