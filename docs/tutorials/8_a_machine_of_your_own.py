@@ -132,16 +132,27 @@ sh("tilelink run examples/02_ag_gemm.py:ag_gemm M=256 K=64 N=128 --ranks 4 --top
 # `run --device cuda` do the same. If no descriptor has these GPUs, all three refuse, and name the most similar one.
 # They never guess; give your file with `--topology` instead.
 #
-# To replace estimates by measurements, start with the numbers that plans depend on most. `tilelink explain` says how far
-# a rate is from the next change: it looks for the nearest factor at which another family of schedules wins.
+# On N GPUs of one host, `detect --calibrate` replaces estimates by measurements. It takes a minute or two:
 #
-# | number | how to measure it |
+# ```sh
+# torchrun --nproc-per-node N -m tilelink topo detect --calibrate -o my.toml
+# ```
+#
+# It begins with the descriptor of these GPUs, writes another one to a new file, and prints both numbers of each field.
+# For a GPU that no descriptor has, `--tflops` gives the peak, and `--like NAME|FILE` a descriptor to begin with.
+#
+# | number | what is timed |
 # | --- | --- |
-# | `copy_engine` | time `dst.copy_(src)` between two GPUs, for some sizes |
-# | `push_sms`, `pull_sms` | a Triton copy kernel to or from a peer, on some numbers of SMs |
+# | `copy_engine`, `copy_engine_start_us` | pushes to a peer, of several sizes and of 4 bytes |
+# | `push_sms`, `pull_sms` | a Triton kernel that copies to or from peers, on several numbers of SMs |
+# | `gb_per_s` of a level | the largest push across it |
 # | `signal_us` | half of the time that two kernels take to pass a word to and fro |
 # | `memory_gb_per_s` | a copy of 1 GiB on one GPU; reads and writes both count |
-# | `gemm_efficiency` | a large `torch.matmul`, over the dense peak |
+# | `kernel_launch_us` | kernels of one program, one behind the other |
+# | `gemm_efficiency` | a matmul of the library, over the dense peak |
 #
-# `python lab/gpu_facts.py --json FILE` measures the last two, and the time of a launch, on one GPU of this machine.
-# Then `tilelink bench --topology ./my_machine.toml` shows measured times beside predicted ones.
+# The slowest rank counts. All other numbers are kept, with levels that the N GPUs do not span, and their origins say so.
+#
+# `tilelink explain` says how far a rate is from the next change: it looks for the nearest factor at which another family
+# of schedules wins.
+# `tilelink bench --topology ./my.toml` shows measured times beside predicted ones.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +12,13 @@ import pytest
 import torch
 
 import topologies
-from tests.calibrating.fake_machine import FakeWork, Ranks
+from tests.calibrating.fake_machine import FakeDevice, FakeWork, Ranks
 from tilelink.calibrating import ranks
-from tilelink.calibrating.calibrate import calibrated, measured
+from tilelink.calibrating.calibrate import Calibrated, calibrated, measured
 from tilelink.calibrating.errors import CalibrationStopped, CannotCalibrate, DescriptorExists, PeakUnknown
 from tilelink.calibrating.start import Seen, check_machine, start
 from tilelink.cli_errors import OutputNotWritable
+from tilelink.runtime.ranks import MULTICAST_OFF
 from topologies import IllegalRanks
 from topologies.descriptor import parse
 
@@ -95,7 +98,8 @@ def test_gpus_that_no_descriptor_has(gpus: Callable[..., None]) -> None:
     assert read == done.topology
     assert (read.gpu.name, read.gpu.num_sms, read.gpu.num_copy_engines) == ("NVIDIA H100 PCIe", 114, 5)
     assert read.push_sms.points[-1][0] == 114
-    assert (read.gpu.tflops("bf16"), read.gpu.tflops("fp8")) == (756.0, pytest.approx(1513, rel=0.001))
+    assert read.gpu.tflops("bf16") == 756.0
+    assert read.gpu.tflops("fp8") == pytest.approx(1513, rel=0.001)
     origins = dict(read.provenance)
     assert origins["gpu.num_sms"] == "measured 2026-11 1xH100 PCIe: as the driver reports"
     assert origins["gpu.dense_tflops.bf16"] == "estimate: bf16 as given by --tflops"
@@ -161,3 +165,31 @@ def test_a_rank_that_fails_ends(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         said.strip()
         == f"CalibrationStopped: {CalibrationStopped(rank=1, step='multiplying', reason='RuntimeError: no')}"
     )
+
+
+def test_a_whole_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks as threads: each finds the same, and leaves the group."""
+    fake, here, left = Ranks(2), threading.local(), list[object]()
+    monkeypatch.setattr(ranks, "check_machine", lambda environment: 2)
+    monkeypatch.setattr(ranks, "seen_here", lambda: H200)
+    monkeypatch.setattr(ranks, "join", lambda: None)
+    monkeypatch.setattr(ranks, "check_peers", lambda group: None)
+    monkeypatch.setattr(ranks, "CudaDevice", lambda device: here.device)
+    monkeypatch.setattr(ranks, "SymmetricMemoryFabric", lambda: here.device)
+    monkeypatch.setattr(ranks, "GpuWork", lambda fabric, largest, places: FakeWork(fabric))
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: left.append(here.device.rank))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    for name in MULTICAST_OFF:
+        monkeypatch.setenv(name, "as the user has it")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+
+    def one(device: FakeDevice) -> Calibrated:
+        here.device = device
+        return ranks.calibrate(None, "h200-nvswitch", None)
+
+    first, second = fake.run(one)
+    assert first == second
+    assert parse(first.text, "my.toml").topology == first.topology
+    assert sorted(map(str, left)) == ["0", "1"]
+    assert {name: os.environ[name] for name in MULTICAST_OFF} == MULTICAST_OFF

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 import topologies
 from tilelink.calibrating import ranks
@@ -23,7 +24,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "calibrate", lambda output, like, tflops: FOUND)
 
 
-def test_without_gpus(invoke: Invoke) -> None:
+def test_without_gpus(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = invoke(*CALIBRATE)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("CannotCalibrate: ")
@@ -31,6 +33,7 @@ def test_without_gpus(invoke: Invoke) -> None:
 
 
 def test_one_rank_answers_for_all(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("RANK", "1")
     result = invoke(*CALIBRATE)
     assert (result.exit_code, result.output) == (0, "")

@@ -10,7 +10,7 @@ from topologies.topology import Fabric, Level, Topology
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Ranks that cross one level. `peers[r]`: to whom rank r copies, none for a rank that waits; in the order of ranks behind r."""
+    """Ranks that cross one level. `peers[r]`: ranks to which r copies in their order behind r, none for a rank that waits."""
 
     level: Level
     pair: tuple[int, int]

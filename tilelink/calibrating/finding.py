@@ -21,11 +21,10 @@ class Finding:
 def with_findings(
     shipped: Topology, findings: Sequence[Finding], when_and_where: str, told: Mapping[str, str], another_gpu: bool
 ) -> Topology:
-    """`shipped` with what was found, and the provenance of all its numbers: "measured 2026-11 2xH200: how", where `when_and_where`
-    is "2026-11 2xH200".
+    """`shipped` with what was found, and the provenance of all its numbers: "measured 2026-11 2xH200: how".
 
-    `told` are origins of numbers that are not measured and not `shipped`'s either. All others say that they are kept;
-    `another_gpu`: from a descriptor of another GPU.
+    `when_and_where` is "2026-11 2xH200". `told` are origins of numbers that are not measured and not `shipped`'s either. All
+    others say that they are kept; `another_gpu`: from a descriptor of another GPU.
     """
     topology = shipped
     for finding in findings:

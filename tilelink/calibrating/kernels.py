@@ -59,7 +59,7 @@ def ping_pong(own, pointers, peer, state, rounds, polls, FIRST: tl.constexpr, AT
             missing = begun + turn - tl.atomic_add(own, 0, sem="acquire", scope="sys")
             left -= 1
         lost = (missing > 0).to(tl.int32)
-        if not FIRST:
+        if not FIRST:  # noqa: SIM102  # decided by the compiler
             if lost == 0:
                 _raise(far, begun + turn, ATOMIC)
     tl.store(state, begun + rounds)

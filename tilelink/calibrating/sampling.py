@@ -14,7 +14,7 @@ ROUNDS, BATCHES = 5, 4
 def slowest_us(
     device: Device, batch: Call, *, here: bool = True, rounds: int = ROUNDS, batches: int = BATCHES, lead_in: int = 1
 ) -> float:
-    """us of a batch: of each sample the slowest rank, the median of rounds. All ranks call it; ranks that are not `here` only wait.
+    """us of a batch: of each sample the slowest rank, the median of rounds. All ranks call it; those not `here` only wait.
 
     `lead_in` batches are not timed: they come first in each round and absorb the skew of ranks.
     """
