@@ -121,5 +121,5 @@ class UnknownGpu(NothingDetected):
     template = (
         "no topology was detected: {found}.\n"
         "The nearest is {nearest}, whose rates are of another GPU: name it, if a guess will do, or write a descriptor of this "
-        "machine and give its path, such as './mine.toml'. Topologies: {legal}."
+        "machine (`topo detect --calibrate` measures one) and give its path, such as './mine.toml'. Topologies: {legal}."
     )

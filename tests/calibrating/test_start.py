@@ -67,6 +67,13 @@ def test_what_is_missing(
     assert legal in str(caught.value.facts["legal"])
 
 
+def test_gpus_of_amd(gpus: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus(H200)
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    with pytest.raises(CannotCalibrate, match="AMD"):
+        check_machine(RANKS)
+
+
 def test_ranks_with_gpus_of_their_own(gpus: Callable[..., None]) -> None:
     gpus(H200, 8)
     assert check_machine(RANKS) == 2
