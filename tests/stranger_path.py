@@ -31,7 +31,7 @@ WANTED = (
     ("tilelink demo", "equal: "),
     ("tilelink plan", "predicted "),
     ("tilelink explain", "critical path:"),
-    ("tilelink show", "drawn in "),
+    ("tilelink show", ""),
     ("tilelink run", "equal: "),
     ("tilelink verify", "no run refutes "),  # of the spec
     ("tilelink emit", ""),
@@ -105,6 +105,8 @@ def follow(folder: Path, install: bool = False) -> float:
             _, shown = wanted.pop(0)
             assert shown in printed, f"{line}: it does not print {shown!r}\n{printed[-2000:]}"
     assert not wanted, f"{PAGE} does not lead to {wanted[0][0]}"
+    report = (walk.clone / "report.html").read_text(encoding="utf-8")
+    assert "row_parallel" in report and "</html>" in report
     total = walk.report()
     assert total <= MOST_SECONDS, f"the path takes {total:.0f} s, and may take {MOST_SECONDS:.0f}"
     return total
