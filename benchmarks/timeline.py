@@ -29,9 +29,9 @@ import lowering
 from tilelink.bench.job import read_job
 from tilelink.bench.problem import input_shapes
 from tilelink.bench.rows import Row
-from tilelink.bench.stamps import Stamped, stamped
-from tilelink.bench.timeline import Doing, Span, shares, shares_to_json, spans, spans_to_json, table
 from tilelink.measuring.device import CudaDevice
+from tilelink.profiling.stamps import Stamped, stamped
+from tilelink.profiling.timeline import Doing, Span, shares, shares_to_json, spans, spans_to_json, table
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.ranks import MULTICAST_OFF, machine
 

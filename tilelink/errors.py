@@ -16,6 +16,7 @@ from tilelink.run_errors import NotCompiled as NotCompiled
 from tilelink.run_errors import NothingTuned as NothingTuned
 from tilelink.run_errors import OtherHosts as OtherHosts
 from tilelink.run_errors import PeersDiffer as PeersDiffer
+from tilelink.run_errors import ProfileNeedsGpus as ProfileNeedsGpus
 from tilelink.run_errors import ReferenceFailed as ReferenceFailed
 from tilelink.run_errors import RunFailed as RunFailed
 from tilelink.run_errors import ScheduleMismatch as ScheduleMismatch

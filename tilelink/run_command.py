@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from enum import Enum
+from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -16,12 +17,15 @@ import topologies
 from tilelink.command_arguments import Dtype, MaxMinutes, Nodes, Pins, Ranks, Sizes, Spec, Target, plan_on
 from tilelink.declaration import Overlap
 from tilelink.emulated_time import announce, of_spec
-from tilelink.errors import FabricUnavailable
+from tilelink.errors import FabricUnavailable, ProfileNeedsGpus
+from tilelink.ir.expand import expand
 from tilelink.ir.schedule import Schedule
+from tilelink.profiling.start import profiled, told
+from tilelink.report.limits import limits_of
 from tilelink.runtime.machine import EMULATED, PLANNED_FOR
 from tilelink.runtime.run import RunResult, run_cuda, run_emulated
 from tilelink.spec_file import parse_pins
-from tilelink.terminal import working
+from tilelink.terminal import check_writable, working, write_file
 from topologies.errors import TileLinkError
 from topologies.topology import Topology
 
@@ -105,6 +109,16 @@ def result_json(result: RunResult, schedule: Schedule, dtype: str, target: str, 
     return json.dumps({**of, **asked, **asdict(result)}, indent=1)
 
 
+def profile_lines(schedule: Schedule, machine: Topology, share_gpus: bool, output: Path) -> list[str]:
+    """Measure a call, write its spans, and say what is exposed. Raises RunFailed, OutputNotWritable."""
+    with working("profiling a call"):
+        found = profiled(schedule, lowering.emit(schedule), share_gpus)
+    write_file(output, json.dumps(found))
+    limits = limits_of(schedule, expand(schedule.spec, dict(schedule.decided.collectives)), machine)
+    lines = told(found, limits.links_us, schedule.predicted_us, limits.alone_us)
+    return [*lines, f"{output}: draw it with `tilelink show ... --measured {output}`"]
+
+
 def run(
     spec: Spec,
     sizes: Sizes = None,
@@ -133,9 +147,17 @@ def run(
     ] = False,
     max_minutes: MaxMinutes = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option("--profile", metavar="FILE", help="Measure what each program does when: for `show --measured`."),
+    ] = None,
 ) -> None:
     """Run the operator on all ranks and compare with a torch reference."""
-    overlap, _, schedule = plan_on(spec, sizes, lambda: machine_of(device, topology, ranks, nodes), dtype, pin)
+    if profile is not None:
+        if device is not Device.CUDA or target != "triton":
+            raise ProfileNeedsGpus(device=device.value, target=target)
+        check_writable(profile)
+    overlap, machine, schedule = plan_on(spec, sizes, lambda: machine_of(device, topology, ranks, nodes), dtype, pin)
     if device is Device.CPU:
         announce(f"{calls} emulated calls", of_spec(schedule.spec, calls), max_minutes, _SMALLER)
     named = schedule.machine.topology if nodes is not None else topology
@@ -145,4 +167,7 @@ def run(
         result = run_schedule(device, schedule, target, calls, seed, share_gpus)
     for line in (result_json(result, schedule, dtype, target, seed),) if as_json else result.lines():
         typer.echo(line)
+    if profile is not None and result.equal:
+        for line in profile_lines(schedule, machine, share_gpus, profile):
+            typer.echo(line, err=as_json)
     raise typer.Exit(0 if result.equal else 1)

@@ -128,6 +128,15 @@ class RunFailed(TileLinkError):
     template = "the {num_ranks} ranks of {operator!r} did not finish: {reason}.\nThe last lines they wrote:\n{lines}"
 
 
+class ProfileNeedsGpus(TileLinkError):
+    """Facts: `device`, `target`."""
+
+    template = (
+        "--profile reads the clocks of GPUs in kernels of stock Triton, and this runs on {device} for {target}.\n"
+        "Legal: --device cuda --target triton. Predicted times of each program: tilelink show, or plan --perfetto."
+    )
+
+
 class ScheduleMismatch(TileLinkError):
     template = (
         "rank {rank} holds schedule {own}, another rank holds {other}: ranks that follow different schedules hang.\n"

@@ -188,6 +188,7 @@ BUGS: dict[str, tuple[str, Edit, tuple[Wrong, ...]]] = {
         "ag_gemm",
         to_the_wrong_rail,
         (
+            Wrong.NEVER_RAISED,
             Wrong.WRITTEN_BY_TWO,
             Wrong.EARLY_READ,
             Wrong.TOLD_EARLY,

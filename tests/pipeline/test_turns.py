@@ -17,7 +17,6 @@ from tests.pipeline.features import planned as row
 from tilelink.adversary.small import small_form
 from tilelink.bench.operators import declaration
 from tilelink.bench.rows import Operator
-from tilelink.bench.stamps import Moment, stamped
 from tilelink.emulator import World
 from tilelink.emulator.errors import EmulationError, KernelError
 from tilelink.emulator.gluon.errors import IllegalBarrier
@@ -27,6 +26,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import IfOwn, in_pieces
 from tilelink.ir.walk import flat
 from tilelink.planner.tiles import Held, shared_bytes
+from tilelink.profiling.stamps import Moment, stamped
 from tilelink.proof.verify import verify
 from tilelink.runtime.aot import compile_launch, record
 from tilelink.runtime.load import load_source, operator_class

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.report.pages import Reader
-from tilelink.bench.stamps import Moment, Site
-from tilelink.bench.timeline import shares, shares_to_json, spans, spans_to_json
 from tilelink.ir.schedule import Schedule
+from tilelink.profiling.stamps import Moment, Site
+from tilelink.profiling.timeline import FORMAT, shares, shares_to_json, spans, spans_to_json
 from tilelink.report.errors import NotAMeasurement, OtherMeasured
 from tilelink.report.facts import Facts
-from tilelink.report.measured import FORMAT, read_measured
+from tilelink.report.measured import read_measured
 from tilelink.report.page import page
 
 

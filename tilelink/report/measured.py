@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilelink.ir.schedule import Schedule
+from tilelink.profiling.timeline import FORMAT
 from tilelink.report.errors import NotAMeasurement, OtherMeasured
 
-FORMAT = "tilelink-spans 1"
 DOING = ("tile", "wait", "move", "end", "launch")  # computing, waiting, copying, ending the call, between two kernels
 MOST_LANES = 12  # of a rank, that a page draws
 _SHOWN = 6  # schedules that a message names

@@ -9,10 +9,10 @@ import torch
 
 import lowering
 from tests.mutation.subjects import subject
-from tilelink.bench.stamps import Moment, Stamped, stamped
-from tilelink.bench.timeline import Doing, Span, shares, spans
 from tilelink.emulator import World
 from tilelink.ir.schedule import Schedule
+from tilelink.profiling.stamps import Moment, Stamped, stamped
+from tilelink.profiling.timeline import Doing, Span, shares, spans
 from tilelink.runtime.load import load_source, operator_class
 from tilelink.runtime.reference import make_inputs
 from tilelink.runtime.run import run_emulated

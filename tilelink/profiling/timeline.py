@@ -11,8 +11,9 @@ from statistics import mean
 
 from rich.table import Table
 
-from tilelink.bench.stamps import Moment, Site
-from tilelink.report.measured import FORMAT
+from tilelink.profiling.stamps import Moment, Site
+
+FORMAT = "tilelink-spans 1"  # that `tilelink show --measured` reads
 
 
 class Doing(Enum):
@@ -71,7 +72,7 @@ def spans(stamps: Sequence[Sequence[int]], sites: Iterable[Site]) -> list[Span]:
                     # what begins a kernel comes before, and what ends it after, all that has the same time
                     rank = {Moment.BEGUN: -1, Moment.ROLE: 1 << 30, Moment.CLOSED: 1 << 31}.get(site.moment, number)
                     events[program].append((time, rank, site))
-    zero = min((time for found in events.values() for time, _, _ in found), default=0)
+    zero = first_stamp(stamps)
     out = []
     for program in sorted(events):
         found = sorted(events[program], key=lambda event: event[:2])
@@ -84,6 +85,11 @@ def spans(stamps: Sequence[Sequence[int]], sites: Iterable[Site]) -> list[Span]:
             where = f"{where}: {site.text}" if doing is Doing.WAIT else where
             out.append(Span(program, doing, where, (start - zero) / 1e3, (end - zero) / 1e3))
     return out
+
+
+def first_stamp(stamps: Sequence[Sequence[int]]) -> int:
+    """When the first program of a call began, in ns of the GPU's clock; 0 without stamps."""
+    return min((time for row in stamps for time in row if time), default=0)
 
 
 def shares(found: Iterable[Span]) -> list[Share]:

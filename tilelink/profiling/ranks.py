@@ -1,0 +1,178 @@
+"""`torchrun -m tilelink.profiling.ranks SCHEDULE.json SOURCE.py SPANS.json`: a call of an emitted file, each program with its
+times on one clock, for `tilelink show --measured`.
+
+The call alone is timed in a CUDA graph, behind 100 ms of matmuls, then with stamps; spans are those of one call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tilelink.ir.schedule import Schedule
+from tilelink.ir.spec import AllGather, AllReduce, BoundSpec, BoundValue, Elementwise, Matmul, ReduceScatter, Slice
+from tilelink.measuring.device import CudaDevice
+from tilelink.profiling.clocks import Offset, ask, drifted, offset_of
+from tilelink.profiling.stamps import Stamped, stamped
+from tilelink.profiling.timeline import Span, first_stamp, spans, spans_to_json
+from tilelink.runtime.load import fabric_class, load_source, operator_class
+from tilelink.runtime.ranks import MULTICAST_OFF, join, machine
+
+_LIGHT = (AllGather, ReduceScatter, AllReduce, Elementwise, Slice)  # beside matmuls
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+_CALLS, _ROUNDS, _POLLS = 10, 64, 1 << 22  # calls in a graph, questions to a clock, loads of a word at most
+_LOAD_S, _LOAD_SIZE = 0.1, 4096
+
+
+def profile(schedule: Schedule, source: str) -> dict[str, object]:
+    """What SPANS.json has. All ranks call it alike, and get it alike."""
+    device = CudaDevice(torch.device("cuda", torch.cuda.current_device()))
+    plain_us, _, _ = _timed(schedule, source, None, device)
+    marked = stamped(source)
+    marked_us, words, offsets = _timed(schedule, marked.source, marked, device)
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, words)
+    by_rank, within = on_one_clock(found, marked, offsets)
+    call = spans_to_json(schedule.hash, machine(), round(plain_us, 2), by_rank)
+    alone = alone_us(schedule.spec, device)
+    more = {"call_with_stamps_us": round(marked_us, 2), "clocks_within_us": round(within / 1e3, 2)}
+    return call | more | ({} if alone is None else {"alone_us": round(alone, 2)})
+
+
+def on_one_clock(
+    found: Sequence[Sequence[Sequence[int]]], marked: Stamped, offsets: Sequence[Offset]
+) -> tuple[list[list[Span]], float]:
+    """Spans of each rank, from the first stamp of any rank on, by the clock of rank 0; and how well that is known, in ns."""
+    begins = [first_stamp(words) - one.ahead for words, one in zip(found, offsets, strict=True)]
+    zero, by_rank = min(begins), []
+    for words, begin in zip(found, begins, strict=True):
+        later = (begin - zero) / 1e3
+        by_rank.append(
+            [
+                replace(one, start_us=one.start_us + later, end_us=one.end_us + later)
+                for one in spans(words, marked.sites)
+            ]
+        )
+    return by_rank, max(one.within for one in offsets)
+
+
+def alone_us(spec: BoundSpec, device: CudaDevice) -> float | None:
+    """The matmuls of a rank by the library, one after the other; None where the spec has other heavy operations, or none."""
+    calls = list[Callable[[], torch.Tensor]]()
+    for node in spec.nodes:
+        if isinstance(node.operation, Matmul):
+            left, right = (_random(spec.value(name)) for name in node.inputs)
+            calls.append(partial(torch.mm, left, right.t() if node.operation.transposed else right))
+        elif not isinstance(node.operation, _LIGHT):
+            return None
+    if not calls:
+        return None
+    batch = device.capture(lambda: tuple(one() for one in calls), _CALLS)
+    return _slowest(device, lambda: device.time(batch, 1, 4))
+
+
+def _random(value: BoundValue) -> torch.Tensor:
+    return torch.randn(value.local, device="cuda", dtype=_DTYPES[value.dtype])
+
+
+def _timed(
+    schedule: Schedule, source: str, marked: Stamped | None, device: CudaDevice
+) -> tuple[float, list[list[int]], list[Offset]]:
+    """us of a call on the slowest rank; stamps of one more call, if the operator has some, and clocks around it."""
+    module = load_source(source, schedule.name)
+    fabric = fabric_class(module)()
+    op: Any = operator_class(module)(fabric)
+    inputs = list(module.make_inputs(fabric.rank, 0, fabric.device).values())
+    for _ in range(3):
+        op(*inputs)
+    device.meet()
+    batch = device.capture(lambda: op(*inputs), _CALLS)
+    us = _slowest(device, lambda: device.time(batch, 1, 4))
+    words, offsets = list[list[int]](), list[Offset]()
+    if marked is not None and hasattr(op, "stamps"):
+        clocks, one = _Clocks(fabric, device), device.capture(lambda: op(*inputs), 1)
+        before = clocks.offsets()
+        _load(device)
+        op.stamps.zero_()
+        device.meet()
+        device.time(one, 0, 1)
+        words = op.stamps.cpu().view(marked.slots, marked.programs).tolist()
+        offsets = [drifted(*both) for both in zip(before, clocks.offsets(), strict=True)]
+    device.meet()
+    return us, words, offsets
+
+
+class _Clocks:
+    def __init__(self, fabric: Any, device: CudaDevice) -> None:
+        self.fabric, self.device, self.asked = fabric, device, 0
+        self.words = fabric.symmetric((fabric.num_ranks,), torch.int32)
+        self.times = torch.zeros(_ROUNDS, 2, dtype=torch.int64, device=fabric.device)
+
+    def offsets(self) -> list[Offset]:
+        """Of all ranks, on all ranks."""
+        found = [Offset(0.0, 0.0)]
+        for other in range(1, self.fabric.num_ranks):
+            here = self.fabric.rank
+            self.times.zero_()
+            self.device.meet()
+            if here in (0, other):
+                peer = other if here == 0 else 0
+                pointers = self.words.pointers + 4 * here  # each rank has a word for each other one
+                arguments = self.words.local[peer:], pointers, peer, self.asked, _ROUNDS, self.times, _POLLS
+                ask[(1,)](*arguments, ASKS=here == 0, num_warps=1)
+            self.device.meet()
+            every: list[Any] = [None] * self.fabric.num_ranks
+            dist.all_gather_object(every, self.times.tolist())
+            offset = offset_of([(a, b) for a, b in every[0]], [t for t, _ in every[other]])
+            if offset is None:
+                raise RuntimeError(f"rank {other} did not answer rank 0, which asked for its clock")
+            found.append(offset)
+        self.asked += _ROUNDS
+        return found
+
+
+def _slowest(device: CudaDevice, batches: Callable[[], list[float]]) -> float:
+    """us of a call, of batches behind a load, on the rank where it takes longest."""
+    times = list[float]()
+    for _ in range(3):
+        _load(device)
+        times += batches()
+    return max(map(float, device.exchange(str(statistics.median(times) / _CALLS))))
+
+
+def _load(device: CudaDevice) -> None:
+    """Matmuls for a while, so that clocks of the GPU are those of a busy one; then all ranks begin."""
+    a = torch.randn(_LOAD_SIZE, _LOAD_SIZE, device="cuda").bfloat16()
+    end = time.perf_counter() + _LOAD_S
+    while time.perf_counter() < end:
+        for _ in range(10):
+            torch.mm(a, a)
+        torch.cuda.synchronize()
+    device.meet()
+
+
+def main(arguments: list[str]) -> int:
+    schedule, source, output = (Path(one) for one in arguments)
+    os.environ.update(MULTICAST_OFF)
+    join()
+    found = profile(Schedule.from_json(schedule.read_text()), source.read_text())
+    if dist.get_rank() == 0:
+        output.write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
