@@ -26,6 +26,7 @@ from tilelink.report.page import page
 from tilelink.runtime.machine import PLANNED_FOR
 from tilelink.spec_file import load_overlap, parse_pins, parse_sizes
 from tilelink.terminal import check_writable, working, write_file
+from tilelink.trace import predicted_trace
 from topologies.topology import Topology
 
 
@@ -44,6 +45,10 @@ def show(
             "--measured", metavar="FILE", help="Draw a measured call beneath the predicted one: JSON of spans."
         ),
     ] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option("--perfetto", metavar="FILE", help="Write both calls as a trace, too, for ui.perfetto.dev."),
+    ] = None,
     families: Annotated[
         int, typer.Option("--families", min=0, help="So many of the families that lost, the fastest first.")
     ] = 10,
@@ -59,6 +64,8 @@ def show(
     wanted, pins = parse_sizes(sizes or ()), parse_pins(pin or ())
     machine = topologies.load(topology, ranks, nodes)
     check_writable(output)
+    if perfetto is not None:
+        check_writable(perfetto)
     call = None if measured is None else parsed(measured)
     began = time.monotonic()
     with working("planning"), redirect_stdout(sys.stderr):
@@ -69,6 +76,8 @@ def show(
     with working("drawing"):
         text = page(facts_of(schedule, machine, found, proof, overlap.spec.location, held))
         write_file(output, text)
+        if perfetto is not None:
+            write_file(perfetto, predicted_trace(schedule, machine, held))
     drawn = time.monotonic()
     size = f"{len(text.encode()) / 1e6:.2f} MB"
     typer.echo(f"{output}: {size}, planned in {planned - began:.1f} s, drawn in {drawn - planned:.1f} s", err=True)

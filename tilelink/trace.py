@@ -17,6 +17,7 @@ from tilelink.ir.nodes import Finish, Kernel
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.course import Course, Tiles, course_of
 from tilelink.planner.term_names import name_of
+from tilelink.report.measured import Measured
 from topologies.topology import Topology
 
 _PROGRAMS = 12  # shown of each kernel
@@ -27,12 +28,28 @@ _STREAM, _EXCHANGES, _TILES = 1, 100, 1000  # numbers of tracks
 Event = dict[str, Any]
 
 
-def predicted_trace(schedule: Schedule, topology: Topology) -> str:
-    """JSON of one call; times are in us, as the format wants them."""
+def predicted_trace(schedule: Schedule, topology: Topology, measured: Measured | None = None) -> str:
+    """JSON of one call; times are in us, as the format wants them. What was `measured` is a process for each rank beneath, with a
+    track for each program that is shown."""
     course = course_of(schedule, topology)
     title = f"predicted: {schedule.name} on {topology.name}, a rank of {schedule.num_ranks}, {course.total_us:.1f} us"
     events = [_named("process_name", 0, title), *_launches(course), *_moves(schedule, course), *_tiles(course)]
+    events += () if measured is None else _measured(measured)
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}, separators=(",", ":"))
+
+
+def _measured(measured: Measured) -> Iterator[Event]:
+    for rank in measured.ranks:
+        process = 2 + rank
+        title = f"measured: rank {rank}, {measured.machine}, {measured.call_us:.1f} us a call"
+        yield _named("process_name", 0, title) | {"pid": process}
+        tracks: dict[str, int] = {}
+        for span in measured.shown(rank):
+            track = tracks.setdefault(span.lane, len(tracks))
+            name = f"wait: {span.where}" if span.doing == "wait" else span.where or span.doing
+            yield _span(track, name, span.start_us, span.end_us, doing=span.doing) | {"pid": process}
+        for lane, track in tracks.items():
+            yield _named("thread_name", track, lane) | {"pid": process}
 
 
 def _named(what: str, track: int, name: str) -> Event:

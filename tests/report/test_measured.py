@@ -18,6 +18,7 @@ from tilelink.report.errors import NotAMeasurement, OtherMeasured
 from tilelink.report.facts import Facts
 from tilelink.report.measured import read_measured
 from tilelink.report.page import page
+from tilelink.trace import predicted_trace
 
 
 def a_call(schedule: Schedule, **more: object) -> dict[str, Any]:
@@ -172,3 +173,16 @@ def test_of_many_programs_some_are_drawn_and_all_are_summed(facts: Callable[[str
     found = page(replace(of, measured=measured))
     assert "program 77" in found and "program 76" not in found
     assert "65.5" in Reader.of(found).text_of("timeline")
+
+
+def test_a_trace_has_both_calls(facts: Callable[[str], Facts], tmp_path: Path) -> None:
+    of = facts("ag_gemm")
+    measured = read_measured(written(tmp_path / "call.json", a_call(of.schedule)), of.schedule)
+    events = json.loads(predicted_trace(of.schedule, of.topology, measured))["traceEvents"]
+    names = {one["pid"]: one["args"]["name"] for one in events if one["name"] == "process_name"}
+    assert set(names) == {1, 2, 3} and names[1].startswith("predicted") and names[3].startswith("measured: rank 1")
+    spans = [one for one in events if one["ph"] == "X" and one["pid"] == 3]
+    assert [(one["ts"], one["dur"]) for one in spans] == [(4, 3), (7, 200), (207, 12.5), (219.5, 180), (399.5, 2)]
+    assert spans[2]["name"] == "wait: out_tiles"
+    alone = json.loads(predicted_trace(of.schedule, of.topology))["traceEvents"]
+    assert [one for one in events if one["pid"] == 1] == alone
