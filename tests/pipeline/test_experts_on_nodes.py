@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 import lowering
 import topologies
 from tests.pipeline.workloads import load
-from tilelink.elaborate.rails import crosses
+from tilelink.elaborate.rails import puts_words
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
@@ -21,6 +22,7 @@ LAYER, GATHERED, SCATTERED = (
 MESHES = [(2, 2), (3, 2), (2, 4), (4, 2)]
 TARGETS = ("triton", "triton-nvshmem", "triton-distributed")
 RAILS = {"rows_value.mover": "Rails(1)", "out_summand_parts.mover": "Rails(2)"}
+SENT = {"rows_value.mover": "LibraryRails(2)", "out_summand_parts.mover": "LibraryRails(2)"}
 
 
 def machine(nodes: int, local: int) -> Topology:
@@ -35,7 +37,7 @@ def drawn(rng: random.Random, ranks: int) -> dict[str, int]:
 def right(schedule: Schedule, seed: int) -> bool:
     proof = verify(schedule)
     assert proof.proved, proof.lines()
-    targets = TARGETS if crosses(schedule) else TARGETS[:1]  # of what the library carries nothing is put
+    targets = TARGETS if puts_words(schedule) else TARGETS[:1]  # of what the library carries nothing is put
     return all(run_emulated(schedule, lowering.emit(schedule, one), calls=3, seed=seed).equal for one in targets)
 
 
@@ -48,6 +50,16 @@ def test_a_layer_of_experts(mesh: tuple[int, int], seed: int) -> None:
     schedule = LAYER.plan_for(machine(*mesh), drawn(rng, mesh[0] * mesh[1]), "bf16", pins)
     assert any(one.mover.crosses_nodes for one in schedule.exchanges)
     assert right(schedule, seed)
+
+
+@pytest.mark.parametrize("mesh", MESHES[:3], ids=str)
+@pytest.mark.quick(1)
+def test_a_library_sends_tokens_and_sums(mesh: tuple[int, int]) -> None:
+    rng, small = random.Random(f"sent {mesh}"), machine(*mesh)
+    roomy = replace(small, gpu=replace(small.gpu, num_sms=40))
+    schedule = LAYER.plan_for(roomy, drawn(rng, mesh[0] * mesh[1]), "bf16", SENT)
+    assert sum(one.mover.library_sms > 0 for one in schedule.exchanges) >= 2
+    assert right(schedule, 0)
 
 
 @pytest.mark.parametrize("mesh", MESHES[:3], ids=str)
