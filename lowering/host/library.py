@@ -19,7 +19,6 @@ class LibraryCalls:
 
     stream: torch.cuda.Stream
     fabric: Any
-    messages: Any = None  # a group for what this stream sends
 
     def _current(self) -> Any:
         """A context in which torch works on this stream. Switching streams costs the host more than a library call."""
@@ -74,7 +73,7 @@ class LibraryCalls:
         if (
             self.fabric.is_loading
         ):  # the first message between two ranks allocates, and would wait for kernels that spin
-            self.messages = self.messages or self.fabric.channel(sms)
+            self.messages = vars(self).get("messages") or self.fabric.channel(sms)
             out, x = torch.empty_like(out), x.clone()
         with self._current():
             both = [dist.P2POp(dist.irecv, out, group=self.messages, group_peer=source)]

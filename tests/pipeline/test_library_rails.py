@@ -10,8 +10,9 @@ import pytest
 
 import lowering
 import topologies
+from tests.pipeline.rail_specs import SPECS, planned_on, without
 from tests.pipeline.random_specs import random_spec
-from tests.pipeline.test_nodes import MATMULS, MESHES, SPECS
+from tests.pipeline.test_nodes import MESHES
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.movers import LibraryRails
 from tilelink.ir.schedule import Schedule
@@ -38,12 +39,7 @@ def machine(nodes: int, local: int, sms: int = SMS) -> Topology:
 
 
 def planned(name: str, mesh: tuple[int, int], pins: dict[str, str], rows: int = 24) -> Schedule:
-    ranks = mesh[0] * mesh[1]
-    every = {"M": rows * ranks, "K": 16 * ranks, "N": 8 * ranks, "H": 32, "F": 16 * ranks}
-    sizes = {str(dim): every[str(dim)] for value in SPECS[name].spec.inputs for dim in value.shape}
-    pins = {"mover": "LibraryRails(2)", **pins} | ({"compute": "triton"} if name in MATMULS else {})
-    pins |= {"algorithm": "two-shot"} if name == "gemm_ar" else {}
-    return SPECS[name].plan_for(machine(*mesh), sizes, "fp32", pins)
+    return planned_on(machine(*mesh), name, {"mover": "LibraryRails(2)", **pins}, rows)
 
 
 @pytest.mark.parametrize("chunks", ["1", "2", "3"])
@@ -113,10 +109,6 @@ Edit = Callable[[Steps], Steps]
 
 def each(change: Callable[[Step], tuple[Step, ...]]) -> Edit:
     return lambda steps: with_bodies(steps, lambda body: mapped(body, change))
-
-
-def without(wanted: Callable[[Step], bool]) -> Edit:
-    return each(lambda one: () if wanted(one) else (one,))
 
 
 def meeting(change: Callable[[Call], Step]) -> Edit:

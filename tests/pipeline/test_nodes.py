@@ -11,14 +11,13 @@ import pytest
 import torch
 
 import lowering
-import tilelink
 import topologies
 from lowering.steps.renaming import with_own_names
+from tests.pipeline.rail_specs import SPECS, planned_on, without
 from tests.pipeline.random_specs import random_spec
 from tests.pipeline.workloads import load
 from tests.schedule.judged import judged
 from tests.schedule.operators import Operator
-from tilelink import Partial, Shard, Tensor, dims
 from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.schedule import Schedule
@@ -36,7 +35,6 @@ from tilelink.schedule.steps import Compute, For, Move, Notify, Step, Sync, Wait
 from tilelink.schedule.walk import mapped, with_bodies, with_phases, with_roles
 from topologies.topology import Topology
 
-M, K, N = dims("M K N")
 MESHES = [(2, 2), (3, 2), (2, 4), (4, 2), (2, 1), (3, 1), (2, 3)]
 ROOM = 40  # SMs, with which programs that carry out puts run beside all others
 
@@ -45,44 +43,8 @@ def machine(nodes: int, local: int) -> Topology:
     return topologies.load("laptop-switch", nodes * local, nodes)
 
 
-@tilelink.overlap
-def gathered(x: Tensor(M, K, placement=Shard(0))) -> Tensor:  # type: ignore[valid-type]
-    return tilelink.all_gather(x, dim=0)
-
-
-@tilelink.overlap
-def both(
-    x: Tensor(M, K, placement=Shard(0)),  # type: ignore[valid-type]
-    w: Tensor(K, N, placement=Shard(0)),  # type: ignore[valid-type]
-) -> Tensor:
-    """Rows and weights, of which each tile needs all parts in its loop over k."""
-    return tilelink.matmul(tilelink.all_gather(x, dim=0), tilelink.all_gather(w, dim=0))
-
-
-@tilelink.overlap
-def scattered(x: Tensor(M, K, placement=Partial())) -> Tensor:  # type: ignore[valid-type]
-    return tilelink.reduce_scatter(x, dim=0)
-
-
-@tilelink.overlap
-def there_and_back(x: Tensor(M, K, placement=Partial()), w: Tensor(K, N, placement=Shard(1))) -> Tensor:  # type: ignore[valid-type]
-    """What one exchange brings another one takes on."""
-    return tilelink.matmul(tilelink.all_gather(tilelink.reduce_scatter(x, dim=0), dim=0), w)
-
-
-EXAMPLES = {"ag_gemm": "02_ag_gemm.py", "gemm_rs": "03_gemm_rs.py", "gemm_ar": "04_gemm_ar.py", "mlp": "05_mlp.py"}
-SPECS = {name: load(f"{file}:{name}") for name, file in EXAMPLES.items()}
-SPECS |= {"gathered": gathered, "both": both, "scattered": scattered, "there_and_back": there_and_back}
-MATMULS = {"ag_gemm", "gemm_rs", "gemm_ar", "mlp", "both", "there_and_back"}
-
-
 def planned(name: str, mesh: tuple[int, int], pins: dict[str, str], rows: int = 24) -> Schedule:
-    ranks = mesh[0] * mesh[1]
-    every = {"M": rows * ranks, "K": 16 * ranks, "N": 8 * ranks, "H": 32, "F": 16 * ranks}
-    sizes = {str(dim): every[str(dim)] for value in SPECS[name].spec.inputs for dim in value.shape}
-    pins = {"mover": "Rails(2)", **pins} | ({"compute": "triton"} if name in MATMULS else {})
-    pins |= {"algorithm": "two-shot"} if name == "gemm_ar" else {}
-    return SPECS[name].plan_for(machine(*mesh), sizes, "fp32", pins)
+    return planned_on(machine(*mesh), name, {"mover": "Rails(2)", **pins}, rows)
 
 
 @pytest.mark.parametrize("chunks", ["1", "2", "3"])
@@ -124,10 +86,6 @@ def test_whenever_puts_land(mesh: tuple[int, int], name: str) -> None:
 
 
 # ---- mistakes ----------------------------------------------------------------------------------------------------------
-
-
-def without(wanted: Callable[[Step], bool]) -> Callable[[Steps], Steps]:
-    return lambda steps: with_bodies(steps, lambda body: mapped(body, lambda one: () if wanted(one) else (one,)))
 
 
 def to_own_node(steps: Steps) -> Steps:

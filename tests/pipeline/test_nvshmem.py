@@ -17,7 +17,7 @@ from lowering.steps.file import lower
 from lowering.steps.renaming import with_own_names
 from lowering.targets import NVSHMEM
 from tests.adversary.bugs import verdict
-from tests.pipeline.test_nodes import SPECS
+from tests.pipeline.rail_specs import SPECS
 from tilelink.adversary.verdict import VerdictKind
 from tilelink.compiled.check import check_compiled
 from tilelink.elaborate.schedule import elaborated

@@ -10,8 +10,8 @@ import pytest
 
 import lowering
 import topologies
+from tests.pipeline.rail_specs import SPECS, planned_on, without
 from tests.pipeline.random_specs import random_spec
-from tests.pipeline.test_nodes import MATMULS, SPECS
 from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.movers import SocketRails
@@ -25,8 +25,8 @@ from tilelink.schedule.index import evaluate, rank
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.roles import Phase
 from tilelink.schedule.roles import Schedule as Steps
-from tilelink.schedule.steps import Move, Notify, Step, Wait
-from tilelink.schedule.walk import mapped, steps_in, with_bodies, with_phases
+from tilelink.schedule.steps import Move, Notify, Wait
+from tilelink.schedule.walk import steps_in, with_phases
 from topologies.topology import Topology
 
 HALVES = [(2, 2), (2, 4), (3, 2), (4, 2), (2, 1), (2, 3)]
@@ -41,12 +41,7 @@ def machine(halves: int, local: int) -> Topology:
 
 
 def planned(name: str, mesh: tuple[int, int], pins: dict[str, str], rows: int = 24) -> Schedule:
-    ranks = mesh[0] * mesh[1]
-    every = {"M": rows * ranks, "K": 16 * ranks, "N": 8 * ranks, "H": 32, "F": 16 * ranks}
-    sizes = {str(dim): every[str(dim)] for value in SPECS[name].spec.inputs for dim in value.shape}
-    pins = {"mover": "SocketRails(2)", **pins} | ({"compute": "triton"} if name in MATMULS else {})
-    pins |= {"algorithm": "two-shot"} if name == "gemm_ar" else {}
-    return SPECS[name].plan_for(machine(*mesh), sizes, "fp32", pins)
+    return planned_on(machine(*mesh), name, {"mover": "SocketRails(2)", **pins}, rows)
 
 
 @pytest.mark.parametrize("chunks", ["1", "2", "3"])
@@ -139,10 +134,6 @@ def test_why_not(topology: Topology, pins: dict[str, str], reason: str) -> None:
 
 # ---- mistakes ----------------------------------------------------------------------------------------------------------
 Edit = Callable[[Steps], Steps]
-
-
-def without(wanted: Callable[[Step], bool]) -> Edit:
-    return lambda steps: with_bodies(steps, lambda body: mapped(body, lambda one: () if wanted(one) else (one,)))
 
 
 def to_the_wrong_rail(steps: Steps) -> Steps:

@@ -1,0 +1,62 @@
+"""Specs whose exchanges go along rails, and their plans at small sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tilelink
+from tests.pipeline.workloads import load
+from tilelink import Partial, Shard, Tensor, dims
+from tilelink.ir.schedule import Schedule
+from tilelink.schedule.roles import Schedule as Steps
+from tilelink.schedule.steps import Step
+from tilelink.schedule.walk import mapped, with_bodies
+from topologies.topology import Topology
+
+M, K, N = dims("M K N")
+
+
+@tilelink.overlap
+def gathered(x: Tensor(M, K, placement=Shard(0))) -> Tensor:  # type: ignore[valid-type]
+    return tilelink.all_gather(x, dim=0)
+
+
+@tilelink.overlap
+def both(
+    x: Tensor(M, K, placement=Shard(0)),  # type: ignore[valid-type]
+    w: Tensor(K, N, placement=Shard(0)),  # type: ignore[valid-type]
+) -> Tensor:
+    """Rows and weights, of which each tile needs all parts in its loop over k."""
+    return tilelink.matmul(tilelink.all_gather(x, dim=0), tilelink.all_gather(w, dim=0))
+
+
+@tilelink.overlap
+def scattered(x: Tensor(M, K, placement=Partial())) -> Tensor:  # type: ignore[valid-type]
+    return tilelink.reduce_scatter(x, dim=0)
+
+
+@tilelink.overlap
+def there_and_back(x: Tensor(M, K, placement=Partial()), w: Tensor(K, N, placement=Shard(1))) -> Tensor:  # type: ignore[valid-type]
+    """What one exchange brings another one takes on."""
+    return tilelink.matmul(tilelink.all_gather(tilelink.reduce_scatter(x, dim=0), dim=0), w)
+
+
+EXAMPLES = {"ag_gemm": "02_ag_gemm.py", "gemm_rs": "03_gemm_rs.py", "gemm_ar": "04_gemm_ar.py", "mlp": "05_mlp.py"}
+SPECS = {name: load(f"{file}:{name}") for name, file in EXAMPLES.items()}
+SPECS |= {"gathered": gathered, "both": both, "scattered": scattered, "there_and_back": there_and_back}
+MATMULS = {"ag_gemm", "gemm_rs", "gemm_ar", "mlp", "both", "there_and_back"}
+
+
+def without(wanted: Callable[[Step], bool]) -> Callable[[Steps], Steps]:
+    """The edit that leaves out steps."""
+    return lambda steps: with_bodies(steps, lambda body: mapped(body, lambda one: () if wanted(one) else (one,)))
+
+
+def planned_on(topology: Topology, name: str, pins: dict[str, str], rows: int = 24) -> Schedule:
+    """With tile loops, and no all_reduce in one shot: what goes along rails needs both."""
+    ranks = topology.num_ranks
+    every = {"M": rows * ranks, "K": 16 * ranks, "N": 8 * ranks, "H": 32, "F": 16 * ranks}
+    sizes = {str(dim): every[str(dim)] for value in SPECS[name].spec.inputs for dim in value.shape}
+    pins = pins | ({"compute": "triton"} if name in MATMULS else {})
+    pins |= {"algorithm": "two-shot"} if name == "gemm_ar" else {}
+    return SPECS[name].plan_for(topology, sizes, "fp32", pins)
