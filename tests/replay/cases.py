@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.replay.mechanisms import FEW_ROWS, FULL, MECHANISMS, SMALL
 
-STOCK, DISTRIBUTED = "triton", "triton-distributed"
+STOCK, DISTRIBUTED, NVSHMEM = "triton", "triton-distributed", "triton-nvshmem"
 Pairs = tuple[tuple[str, str], ...]
 
 
@@ -107,6 +107,10 @@ def _mechanisms() -> Iterator[Case]:
         if label in amd and topology == "h200-nvswitch" and operator != "mlp":
             given = {name: value for name, value in pins.items() if name != "tile"}
             yield _case("mechanisms", f"bench {operator}", label, ("mi300x-full-mesh", 4), sizes, given)
+    # what is planned goes along rails by a library, or between sockets
+    for operator, target in (("ag_gemm", NVSHMEM), ("gemm_rs", NVSHMEM), ("gemm_rs", DISTRIBUTED)):
+        pins = {"mover": "Rails(4)", "chunks": "2"}
+        yield _case("mechanisms", f"bench {operator}", "puts", ("h800-2-nodes", 16), FULL[operator], pins, target)
 
 
 _EXAMPLES = {

@@ -32,6 +32,7 @@ COVER = (
     "bench ag_gemm: few rows, mi300x-full-mesh x8, triton",
     "bench gemm_ar: many rows, h100-nvswitch x4, triton",
     "bench ag_gemm: many rows, l20-pcie x2, triton",
+    "bench gemm_ar: many rows, l20-pcie x8, triton",
     "bench gemm_rs: split along k, h200-nvswitch x4, triton",
     "bench gemm_ar: in place, SMs in, copies out, h200-nvswitch x4, triton",
     "bench gemm_rs: few rows, h200-nvswitch x4, triton",
@@ -69,7 +70,7 @@ def test_about_250_cases_on_every_axis() -> None:
     found = cases()
     assert 200 <= len(found) <= 300
     assert {case.num_ranks for case in found} >= {2, 3, 4, 8, 16}
-    assert {case.target for case in found} == {"triton", "triton-distributed"}
+    assert {case.target for case in found} == {"triton", "triton-distributed", "triton-nvshmem"}
     assert {case.dtype for case in found} == {"bf16", "fp16", "fp32"}
     assert len({case.topology for case in found}) >= 8
 
