@@ -57,6 +57,14 @@ def test_equal_to_torch(name: str, mesh: tuple[int, int], chunks: str) -> None:
         assert run_emulated(schedule, lowering.emit(schedule, target), calls=3, seed=int(chunks)).equal
 
 
+def test_halves_of_one_rank_hand_on_nothing() -> None:
+    """Nothing passes their port, behind which copies of another exchange begin."""
+    pins = {"x_full.mover": "SocketRails(1)", "w_full.mover": "CopyEngine()", "mover": "CopyEngine()"}
+    schedule = planned("both", (3, 1), pins)
+    assert len({exchange.mover.text for exchange in schedule.exchanges}) == 2
+    assert verify(schedule).proved and run_emulated(schedule, lowering.emit(schedule), calls=2).equal
+
+
 @pytest.mark.parametrize("block", range(8))
 @pytest.mark.quick(1)
 def test_random_specs_and_schedules(block: int) -> None:

@@ -88,7 +88,8 @@ class Transfers:
         made = self.made[exchange.name][:peers]
         ready = (made if by_rank else made.T).ravel()  # in the order of the mover
         streams = self._streams(exchange)
-        others = [spans for name, spans in self.port.items() if name != exchange.name]
+        # along rails between groups of one rank nothing passes the port
+        others = [spans for name, spans in self.port.items() if name != exchange.name and len(spans)]
         alone = not any(float(spans[:, 1].max()) > float(ready.min()) for spans in others)
         if alone and streams == 1 and len(ready) > _FEW:
             passed = np.arange(1, len(ready) + 1) * us
