@@ -70,9 +70,8 @@ class LibraryCalls:
 
     def send_receive(self, out: torch.Tensor, x: torch.Tensor, to: int, source: int, sms: int) -> None:
         """`x` goes to rank `to`, and `out` comes from rank `source`; meanwhile NCCL holds at most `sms` SMs."""
-        if (
-            self.fabric.is_loading
-        ):  # the first message between two ranks allocates, and would wait for kernels that spin
+        # the first message between two ranks allocates memory, and would wait for kernels that spin: it is sent while none does
+        if self.fabric.is_loading:
             self.messages = vars(self).get("messages") or self.fabric.channel(sms)
             out, x = torch.empty_like(out), x.clone()
         with self._current():

@@ -13,6 +13,7 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
 import topologies
+from lowering.host import hosts
 from tests.pipeline.workloads import load
 from tilelink.errors import PeersDiffer
 from tilelink.runtime import operator, peers
@@ -95,7 +96,7 @@ def test_all_ranks_raise_what_one_found(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(symm_mem, "empty", lambda shape, dtype, device: torch.zeros(shape, dtype=dtype))
     monkeypatch.setattr(symm_mem, "rendezvous", lambda *_: Handle())
     monkeypatch.setattr(peers, "wrong_words", lambda *_: [])
-    monkeypatch.setattr(peers, "on_this_host", lambda group: group)
+    monkeypatch.setattr(hosts, "node_of", lambda group, _: hosts.Node(2, (0, 1), group))
     monkeypatch.setattr(dist, "all_gather_object", gather)
     with pytest.raises(PeersDiffer, match="rank 1 to rank 0 by copies, 3 of 262,144 words"):
         peers.check_peers(cast("dist.ProcessGroup", Group()))

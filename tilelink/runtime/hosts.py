@@ -35,18 +35,6 @@ def hosts_of(group: dist.ProcessGroup | None) -> int:
     return len(ranks)
 
 
-def on_this_host(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """The ranks of a group that are on the host of this one. All ranks call this alike."""
-    found: list[str] = [""] * group.size()
-    dist.all_gather_object(found, this_host(), group)
-    mine = [rank for rank, host in enumerate(found) if host == found[group.rank()]]
-    if len(mine) == len(found):
-        return group
-    every = dist.get_process_group_ranks(group)
-    node: dist.ProcessGroup = dist.new_group([every[rank] for rank in mine], use_local_synchronization=True)
-    return node
-
-
 def target_on(hosts: int, schedule: Schedule, topology: Topology, target: str | None) -> str:
     """In which language a schedule for `topology` runs on so many hosts: by NVSHMEM what is put there, if `target` says nothing
     else; what the library sends there needs none. GPUs of one host may pretend to be nodes.

@@ -14,7 +14,6 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
 from tilelink.errors import PeersDiffer
-from tilelink.runtime.hosts import on_this_host
 
 WORDS = 1 << 18  # of 4 bytes, from each rank to each other one
 _CHECKED = set[str]()  # names of groups
@@ -36,7 +35,9 @@ def check_peers(group: dist.ProcessGroup | None) -> None:
     assert group is not None, "torch.distributed is initialised"
     if group.group_name in _CHECKED:
         return
-    node = on_this_host(group)
+    from lowering.host.hosts import node_of  # it needs Triton, which planning does without
+
+    node = node_of(group, None).group
     rank, ranks, first = node.rank(), node.size(), group.rank() - node.rank()
     device = torch.device("cuda", torch.cuda.current_device())
     local = symm_mem.empty((ranks, WORDS), dtype=torch.int32, device=device)
