@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import lowering
 import tilelink
 from tests.pipeline.workloads import load
 from tilelink import Partial, Shard, Tensor, dims
 from tilelink.ir.schedule import Schedule
+from tilelink.proof.verify import verify
+from tilelink.runtime.run import run_emulated
 from tilelink.schedule.roles import Schedule as Steps
 from tilelink.schedule.steps import Step
 from tilelink.schedule.walk import mapped, with_bodies
@@ -60,3 +63,12 @@ def planned_on(topology: Topology, name: str, pins: dict[str, str], rows: int = 
     pins = pins | ({"compute": "triton"} if name in MATMULS else {})
     pins |= {"algorithm": "two-shot"} if name == "gemm_ar" else {}
     return SPECS[name].plan_for(topology, sizes, "fp32", pins)
+
+
+def check_equal(schedule: Schedule, mover: str, chunks: str) -> None:
+    """Proved, all of it by `mover`, and equal to torch on emulated ranks; of two chunks also as Triton-distributed spells it."""
+    assert {exchange.mover.text for exchange in schedule.exchanges} == {mover}
+    proof = verify(schedule)
+    assert proof.proved, proof.lines()
+    for target in ("triton", "triton-distributed") if chunks == "2" else ("triton",):
+        assert run_emulated(schedule, lowering.emit(schedule, target), calls=3, seed=int(chunks)).equal
