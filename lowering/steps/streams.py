@@ -201,7 +201,7 @@ class Streams(Body):
         regions = [self.view(one) for one in (*step.results, *step.operands)]
         if step.function == SEND_RECEIVE:
             to, source = map(self.spell, step.numbers)
-            sms = self.role.engine.sms if isinstance(self.role.engine, Host) else 0
+            sms = max(1, self.role.engine.sms if isinstance(self.role.engine, Host) else 0)  # as the proof counts them
             self.out.call(f"{self.stream}.send_receive(", [*regions, f"to={to}", f"source={source}", f"sms={sms}"])
             return
         if step.function in _PRODUCTS:

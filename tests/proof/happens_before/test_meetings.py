@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lowering.steps.file import lower
 from tilelink.proof.happens_before.check import checked
 from tilelink.proof.happens_before.refuted import Wrong
 from tilelink.schedule.index import Index, Number, call, rank
@@ -58,6 +59,14 @@ def test_a_circle_is_proved_and_sends() -> None:
         for _ in range(3):
             assert [one["out"][0, 0] for one in run.call(given)] == [3.0, 0.0, 1.0, 2.0]
     assert "send_receive(x" in printed(found) and "the library, on 1 SM:" in printed(found)
+
+
+def test_a_file_asks_for_what_the_proof_counts() -> None:
+    """A call that meets other ranks holds an SM, whatever its role says."""
+    (launch,) = schedule(meet()).launches
+    told = [replace(role, engine=Host(1, sms)) for sms in (0, 2) for role in launch.roles]
+    texts = [lower(replace(schedule(meet()), launches=(Launch("main", (one,)),))) for one in told]
+    assert ["sms=1" in texts[0], "sms=2" in texts[1]] == [True, True]
 
 
 def looked_at(at: Number) -> Schedule:
