@@ -68,6 +68,7 @@ FORMS: dict[str, Callable[[Row], dict[str, str]]] = {
     "whole": lambda row: {"compute": "library", "mover": "Library()"},
     "warps": lambda row: _shared(row, "CopyWarps()"),
     "copies": lambda row: _shared(row, "CopyEngine()"),
+    "by_keys": lambda row: {"group": str(row.queries // row.keys)},  # heads that share keys, group by group
 }
 
 

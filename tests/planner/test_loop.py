@@ -33,6 +33,7 @@ def test_positions(role: ComputeRole) -> None:
     assert found.place.tolist() == [place for place, _, _ in wanted]
     assert found.first_row.tolist() == [row * 16 for _, row, _ in wanted]
     assert found.end_row.tolist() == [min(major.extent, row * 16 + 16) for _, row, _ in wanted]
+    assert found.column.tolist() == [column for _, _, column in wanted]
 
 
 @given(st.integers(1, 6), st.lists(st.tuples(st.floats(0, 50), st.booleans()), min_size=1, max_size=30))
@@ -52,3 +53,18 @@ def test_times(programs: int, tiles: list[tuple[float, bool]]) -> None:
         if mine:
             now[program] = max(now[program], 40.0) + 2.0
         assert ends[position] == now[program]
+
+
+@given(st.integers(1, 6), st.lists(st.tuples(st.floats(0, 50), st.floats(0.1, 9)), min_size=1, max_size=30))
+def test_times_of_unequal_tiles(programs: int, tiles: list[tuple[float, float]]) -> None:
+    ready, each = (np.array([tile[which] for tile in tiles]) for which in (0, 1))
+
+    def late(ends: Times, at: Index) -> Times:
+        raise AssertionError("no tile adds parts")
+
+    loop = Loop(programs, 5.0, float(each.mean()), 0.0, each_us=each)
+    ends = loop.run(ready, np.zeros(len(tiles), bool), late)
+    now = [5.0] * programs
+    for position, (us, takes) in enumerate(tiles):
+        now[position % programs] = max(now[position % programs], us) + takes
+        assert abs(ends[position] - now[position % programs]) < 1e-9

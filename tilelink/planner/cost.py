@@ -119,6 +119,7 @@ class TileTimes:
     ends_us: Times
     segments: Index  # the place of each tile's segment in the order of the loop
     late_us: tuple[float, ...] = ()  # after `begin_us`, each program begins; nothing: at once
+    each_us: Times | None = None  # of each tile, where these are not alike
 
     @property
     def last_began_us(self) -> float:
@@ -322,7 +323,8 @@ class Model:
             return
         assert loop is not None, "there is a role"
         ends = run_tiles(self.transfers, loop, begin, self.meet_share)
-        self.tiles[kernel.name] = TileTimes(role.programs, begin, loop.cost.tile_us, ends, loop.at.place)
+        times = role.programs, begin, loop.cost.tile_us, ends, loop.at.place
+        self.tiles[kernel.name] = TileTimes(*times, (), loop.each_us)
         self.now = float(ends.max()) + loop.cost.drain_us
         self.now -= _JOINED_US if kernel.joined else 0.0
         self.free = last_ends(ends, role.programs, begin) if not kernel.joined and role.warpgroups == 1 else None
@@ -334,7 +336,8 @@ class Model:
         begin = float(free.min())
         late = tuple((free - begin).tolist())
         ends = run_tiles(self.transfers, loop, begin, self.meet_share, late)
-        self.tiles[kernel.name] = TileTimes(role.programs, begin, loop.cost.tile_us, ends, loop.at.place, late)
+        times = role.programs, begin, loop.cost.tile_us, ends, loop.at.place
+        self.tiles[kernel.name] = TileTimes(*times, late, loop.each_us)
         self.free = np.roll(last_ends(ends, role.programs, free), role.first % role.programs)
         self.now = max(self.now, float(ends.max()) + loop.cost.drain_us)
 

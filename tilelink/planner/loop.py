@@ -21,10 +21,12 @@ Index = NDArray[np.int64]
 
 
 class Positions:
-    """For each launch position: place of its segment in the order of segments, and rows in the segment."""
+    """For each launch position: place of its segment in the order of segments, rows in the segment, and tile along the other
+    axis."""
 
-    def __init__(self, place: Index, first_row: Index, end_row: Index, segments: int) -> None:
+    def __init__(self, place: Index, first_row: Index, end_row: Index, column: Index, segments: int) -> None:
         self.place = place
+        self.column = column
         self.first_row = first_row
         self.end_row = end_row
         self.segments = segments
@@ -54,7 +56,7 @@ class Positions:
     def shifted(self, rows: int) -> Positions:
         """Rows counted through all segments of `rows` rows, in one part."""
         first = self.place * rows
-        return Positions(self.place, first + self.first_row, first + self.end_row, self.segments)
+        return Positions(self.place, first + self.first_row, first + self.end_row, self.column, self.segments)
 
 
 def positions(role: ComputeRole) -> Positions:
@@ -84,7 +86,7 @@ def _positions(nest: Nest, late: bool, group: int, major: Axis, columns: int, ti
         stage = stage - (place == segments - 1)
         rows = np.full_like(stage, group)
     first = (stage * group + rest % rows) * major.tile
-    return Positions(place, first, np.minimum(first + major.tile, major.extent), segments)
+    return Positions(place, first, np.minimum(first + major.tile, major.extent), rest // rows, segments)
 
 
 @dataclass(slots=True)
@@ -109,6 +111,7 @@ class Loop:
     warpgroups: int = 1
     behind_us: float = 0.0
     pieces_us: float = 0.0
+    each_us: Times | None = None  # of each tile, where these are not alike; by one warpgroup, without own tiles
 
     def run(
         self,
@@ -168,10 +171,10 @@ class Loop:
         filled = np.full(count * width, -np.inf)
         filled[:size] = ready
         begins = filled.reshape(count, width)
-        steps = np.arange(1, count + 1)[:, None] * self.tile_us
         mine = np.flatnonzero(own)
         if not len(mine):
-            latest = np.maximum(np.maximum.accumulate(begins - steps + self.tile_us, axis=0), now)
+            steps, each = self._steps(first, size)
+            latest = np.maximum(np.maximum.accumulate(begins - steps + each, axis=0), now)
             ends[first : first + size] = (latest + steps).ravel()[:size]
             return ends[first : first + size]
         # the first row tells when what `late` looks at is done
@@ -185,6 +188,16 @@ class Loop:
         latest = np.maximum(np.maximum.accumulate(least.reshape(count, width) - passed, axis=0), now)
         ends[first : first + size] = (latest + passed).ravel()[:size]
         return ends[first : first + size]
+
+    def _steps(self, first: int, size: int) -> tuple[Times, Times | float]:
+        """[row, program]: what all tiles of the program up to there take, and what each does."""
+        count = -(-size // self.programs)
+        if self.each_us is None:
+            return np.asarray(np.arange(1, count + 1)[:, None] * self.tile_us), self.tile_us
+        filled = np.zeros(count * self.programs)
+        filled[:size] = self.each_us[first : first + size]
+        each = filled.reshape(count, self.programs)
+        return np.cumsum(each, axis=0), each
 
     def _in_turns(self, ready: Times, own: NDArray[np.bool_], late: Callable[[Times, Index], Times]) -> Times:
         ends = np.zeros(len(ready))

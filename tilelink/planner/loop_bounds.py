@@ -14,7 +14,7 @@ from tilelink.ir.node_sums import parts_added
 from tilelink.ir.nodes import PIECES_SPREAD, Exchange, Kind, TileShape
 from tilelink.ir.order import Nest
 from tilelink.ir.routed import Along, Follows, Placed, Routed
-from tilelink.ir.spec import DTYPE_BYTES, Combine, Elementwise, Matmul
+from tilelink.ir.spec import DTYPE_BYTES, Attend, Combine, Elementwise, Matmul
 from tilelink.planner.group import Group
 from tilelink.planner.last_round import MOST_SPLITS
 from tilelink.planner.layout import Problem, exchange_of
@@ -117,8 +117,14 @@ class _Bound:
         self.topology, self.graph = structure.topology, structure.graph
         self.tiles, most = num_tiles(structure, group.name, loop.tile.m, loop.tile.n), sms * loop.tile.per_sm
         self.programs = most if loop.tail is Tail.SPLIT_K else min(self.tiles, most)  # fewer tiles are shared by all
-        self.rounds = self.tiles // self.programs if loop.tail is not Tail.WHOLE else -(-self.tiles // self.programs)
+        self.rounds: float = (
+            self.tiles // self.programs if loop.tail is not Tail.WHOLE else -(-self.tiles // self.programs)
+        )
         self.turns = loop.tile.warpgroups > 1
+        if (
+            isinstance(group.anchor.operation, Attend) and group.anchor.operation.causal
+        ):  # the long tiles may come first
+            self.rounds = self.tiles / self.programs
         found = ((structure.graph.relation(name), exchange_of(structure, name, choice)) for name, choice in around)
         self.exchanges = [(r, x) for r, x in found if r is not None and isinstance(x, Exchange) and not x.slots]
         self.written = [axis for axis in group.anchor.axes if not axis.reduction]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -177,7 +177,9 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     tile = pinned(pins, group.name, fields.TILE, of_all=fields.TILE in general)
     number = pinned(pins, group.name, fields.GROUP, of_all=fields.GROUP in general)
     attend = group.anchor.operation
-    groups = [number or (_GROUP if group.matmuls else _heads_together(attend) if isinstance(attend, Attend) else 4)]
+    groups = [_GROUP if group.matmuls else 4] if number is None else [number]
+    if isinstance(attend, Attend) and number is None:
+        groups = list(_heads_together(attend))
     ahead = [pinned(pins, group.name, fields.PREFETCH) is not False] if fields.PREFETCH in here else [False]
     tails = list(Tail) if fields.TAIL in here else [Tail.WHOLE]
     counts = [False, True] if fields.COUNT in here and True in ahead else [False]
@@ -193,9 +195,14 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     return [option for option in legal if not option.sum_in_epilogue or option is folded[0]]
 
 
-def _heads_together(attend: Attend) -> int:
-    """Heads whose rows are walked together: those that share keys; of several sequences, rows of a head."""
-    return attend.shared if attend.sequences == 1 else _ROWS_TOGETHER
+def _heads_together(attend: Attend) -> Iterator[int]:
+    """Heads whose rows are walked together: those that share keys; of several sequences, rows of a head. With a causal mask late
+    rows take longest: each program has some of these, and early ones, where rows of many heads are walked together."""
+    number = attend.shared if attend.sequences == 1 else _ROWS_TOGETHER
+    yield number
+    while attend.causal and attend.sequences == 1 and number < attend.heads:
+        number = min(2 * number, attend.heads)
+        yield number
 
 
 def _own_first(choice: ComputeChoice) -> ComputeChoice:

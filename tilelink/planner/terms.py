@@ -244,7 +244,10 @@ class _Chain:
         yield Part.TILES, f"start of each tile of {name}", even * (parts.start + parts.again)
         yield Part.TILES, f"signals of tiles of {name}", even * parts.counts
         yield Part.SENDS, f"packets of {name} to and from peers", even * parts.packets
-        yield Part.TILES, f"tail of the last wave of {name}", (count - even) * sum(parts)
+        tail = (count - even) * sum(parts)
+        if self.loop.each_us is not None:  # the program that ends last may have the longest tiles
+            tail += float(self.loop.each_us[self.places].sum()) - count * self.cost.tile_us
+        yield Part.TILES, f"tail of the last wave of {name}", tail
         what = "shares along k" if self.role.split else "halves"
         yield Part.TILES, f"{what} of the last tiles of {name}", self.piece_us * len(self.behind)
         yield Part.LOOP, f"sum of parts into {name}", self._sums_us()
@@ -274,11 +277,14 @@ class _Chain:
         return places, behind
 
     def _one_by_one(self) -> None:
-        now, tile_us = self.begin, self.cost.tile_us
+        now, each = (
+            self.begin,
+            np.broadcast_to(self.cost.tile_us if self.loop.each_us is None else self.loop.each_us, self.ends.shape),
+        )
         for place, own in zip(self.places, self.own, strict=True):
             now = self._wait(now, place)
             extra = self.cost.own_extra_us if own and self.loop.sums else 0.0
-            end = float(self.ends[place])
+            end, tile_us = float(self.ends[place]), float(each[place])
             parts = end - extra - tile_us - now
             self._work(now, now + tile_us)
             if parts > _NOTHING:

@@ -32,7 +32,7 @@ def begins_of(times: TileTimes, ready: Times, warpgroups: int) -> Times:
     first, ends, programs = times.begin_us + late, times.ends_us, times.programs
     if warpgroups == 1:
         free = np.concatenate([first, ends])[: len(ends)] if len(ends) > programs else first[: len(ends)]
-        whole: Times = np.maximum(free, ends - times.tile_us)
+        whole: Times = np.maximum(free, ends - (times.tile_us if times.each_us is None else times.each_us))
         return whole
     found, done = np.zeros(len(ends)), first.copy()
     for start in range(0, len(ends), programs):

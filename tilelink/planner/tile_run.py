@@ -15,6 +15,7 @@ from tilelink.ir.nodes import Axis, ComputeRole, Exchange, Kind, Launch
 from tilelink.ir.order import Cut, Nest
 from tilelink.ir.steps import AttendBody, MatmulBody, Notify, Place, Store, SumParts, Wait
 from tilelink.ir.walk import flat
+from tilelink.planner.attention_cost import fold_of, seen_shares
 from tilelink.planner.draft import Parts
 from tilelink.planner.last_tiles import pieces_of
 from tilelink.planner.loop import Index, Loop, Positions, Times, positions
@@ -46,6 +47,8 @@ class TileLoop:
         """What the program with the most tiles takes at least, or all of them on average with what own tiles add."""
         role, cost = self.role, self.cost
         rounds = role.num_tiles / role.programs if self.shares else -(-role.whole // role.programs)
+        if self.each_us is not None:
+            rounds = role.num_tiles / role.programs
         work = rounds * cost.tile_us
         if self.sums:
             adds = role.num_tiles / self.segments / role.programs * cost.own_extra_us
@@ -55,6 +58,16 @@ class TileLoop:
                 tiles = 0.0 if chunked or self.own_place == 0 else tiles * (self.segments - 1) / self.segments
             work = max(work, tiles + adds)
         return work + cost.drain_us
+
+    @cached_property
+    def each_us(self) -> Times | None:
+        """Of each tile, where these are not alike: on average as much as `cost` has it."""
+        fold = fold_of(self.role)
+        shares = seen_shares(self.role, fold, self.at) if fold is not None and self.role.warpgroups == 1 else None
+        if shares is None:
+            return None
+        parts = self.cost.parts_us
+        return np.asarray(self.cost.tile_us + (parts.computed + parts.beside) * (shares - 1.0))
 
     @property
     def shares(self) -> bool:
@@ -175,7 +188,7 @@ class TileRun:
         cut = pieces_of(cost)
         turns = role.warpgroups, cost.behind_us, cost.pieces_us
         begins = self.begin if self.begins is None else self.begins
-        run = Loop(role.programs, begins, cost.tile_us, extra, *cut, *turns)
+        run = Loop(role.programs, begins, cost.tile_us, extra, *cut, *turns, loop.each_us)
         ends = run.run(self._ready(), loop.own, self._late, loop.stages)
         made = [loop.parts.exchange(name) for name in loop.produced]
         for exchange in made:
