@@ -163,11 +163,11 @@ def draw(title: str, found: list[list[Span]], path: Path) -> None:
     figure, axes = plt.subplots(len(found), 1, sharex=True, figsize=(12, 3 * len(found)), squeeze=False)
     for rank, (axis, here) in enumerate(zip(axes[:, 0], found, strict=True)):
         for doing, color in _COLORS.items():
-            for program in {span.program for span in here}:
-                bars = [(s.start_us, s.us) for s in here if s.doing is doing and s.program == program]
+            for number, lane in enumerate(dict.fromkeys(span.lane for span in here)):
+                bars = [(s.start_us, s.us) for s in here if s.doing is doing and s.lane == lane]
                 # a white edge between the tiles of a program
                 edge = {"edgecolor": "white", "linewidth": 0.2} if doing is Doing.TILE else {}
-                axis.broken_barh(bars, (program, 1), facecolor=color, **edge)
+                axis.broken_barh(bars, (number, 1), facecolor=color, **edge)
         axis.set_ylabel(f"program, rank {rank}")
     axes[-1, 0].set_xlabel("us")
     axes[0, 0].set_title(title)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tilelink.emulator import World
 from tilelink.profiling.clocks import Offset, ask, drifted, offset_of
-from tilelink.profiling.ranks import on_one_clock
+from tilelink.profiling.ranks import Seen, on_one_clock
 from tilelink.profiling.stamps import Moment, Site, Stamped
 from tilelink.runtime.aot import RecordedLaunch, compile_launch
 
@@ -46,7 +46,7 @@ def test_spans_of_ranks_begin_where_they_do() -> None:
     """Rank 1 begins 3 us after rank 0, by a clock that is a second ahead."""
     marked = Stamped("", (Site(Moment.BEGUN, "kernel", "", 0, 1), Site(Moment.ROLE, "kernel", "tiles", 1, 1)), 2, 1)
     words = [[[5_000], [9_000]], [[1_000_008_000], [1_000_010_000]]]
-    found, within = on_one_clock(words, marked, [Offset(0.0, 0.0), Offset(1e9, 400.0)])
+    found, within = on_one_clock([Seen(one, [], 0.0) for one in words], marked, [Offset(0.0, 0.0), Offset(1e9, 400.0)])
     assert [(one.start_us, one.end_us) for rank in found for one in rank] == [(0.0, 4.0), (3.0, 5.0)]
     assert within == 400.0
 

@@ -27,6 +27,7 @@ CALL: dict[str, Any] = {
     "call_us": 100.0,
     "call_with_stamps_us": 101.5,
     "clocks_within_us": 1.5,
+    "streams_within_us": 2.0,
     "alone_us": 80.0,
     "spans": [
         span(0, 0, "tile", 0.0, 90.0),
@@ -41,20 +42,31 @@ CALL: dict[str, Any] = {
 def test_what_is_exposed_is_told() -> None:
     first, second, third = told(CALL, links_us=30.0, predicted_us=97.0, alone_us=70.0)
     assert first == (
-        "a call takes 100.0 us (101.5 with stamps, 97.0 predicted); clocks of ranks are known within 1.5 us"
+        "a call takes 100.0 us (101.5 with stamps, 97.0 predicted); clocks of ranks are known within 1.5 us, "
+        "those of streams within 2.0"
     )
-    assert second == "exposed communication: 20.0 us = 100.0 - max(80.0 matmuls alone, 30.0 on the link)"
-    # starts 4 and 6, waits 12 and 2 of two programs, last tiles that end 2 and 10 before the last program does
+    assert second == "exposed communication: 20.0 us = 100.0 - max(80.0 computing alone, 30.0 on the link)"
+    # launches of 4 and 6, waits of 12 and 2, ends of 2 and 4, and the second program ends 6 before the last one; tiles of 82
     assert third == (
-        "of a program of rank 1, on average: start 5.0 us, y: wait A 6.0 us, y: wait B 1.0 us, tail 6.0 us"
+        "beyond computing alone, on average over programs of rank 1: 6.0 us wait in y: wait A; 5.0 us launch, and between "
+        "kernels; 3.0 us no further tile, until the last program ends; 3.0 us end of the call; 2.0 us tiles, beyond computing "
+        "alone; 1.0 us wait in y: wait B"
     )
 
 
 def test_the_link_may_be_longer_and_matmuls_predicted() -> None:
     call = {name: value for name, value in CALL.items() if name != "alone_us"} | {"spans": []}
     lines = told(call, links_us=95.0, predicted_us=97.0, alone_us=70.0)
-    assert lines[1] == "exposed communication: 5.0 us = 100.0 - max(70.0 matmuls alone, predicted, 95.0 on the link)"
+    assert lines[1] == "exposed communication: 5.0 us = 100.0 - max(70.0 computing alone, predicted, 95.0 on the link)"
     assert len(lines) == 2
+
+
+def test_a_call_may_be_faster_than_the_library_alone() -> None:
+    line = told(CALL | {"alone_us": 104.0}, links_us=30.0, predicted_us=97.0, alone_us=70.0)[1]
+    assert line == (
+        "exposed communication: -4.0 us = 100.0 - max(104.0 computing alone, 30.0 on the link); none, as the call is "
+        "faster than that"
+    )
 
 
 @pytest.mark.parametrize(("device", "target"), [(Device.CPU, "triton"), (Device.CUDA, "triton-distributed")])

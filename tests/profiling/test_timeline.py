@@ -84,9 +84,9 @@ def test_every_tile_and_all_of_the_time_is_accounted_for(label: str) -> None:
     tiles = sum(role.whole + 2 * role.halved for role in roles)
     ends = sum(kernel.programs for kernel in schedule.kernels() if not kernel.joined)
     for found in call(schedule, marked):
-        by_program: dict[int, list[Span]] = {}
+        by_program: dict[str, list[Span]] = {}
         for span in found:
-            by_program.setdefault(span.program, []).append(span)
+            by_program.setdefault(span.lane, []).append(span)
         for mine in by_program.values():
             assert all(one.end_us == other.start_us for one, other in itertools.pairwise(mine))
         sites = [site for site in marked.sites if site.moment is Moment.TILE]
@@ -138,7 +138,7 @@ def test_spans_by_hand() -> None:
     for slot, row in times.items():
         stamps[slot] = torch.tensor(row)
     found = spans(stamps.tolist(), marked.sites)
-    mine = [(span.doing.value, span.start_us, span.end_us) for span in found if span.program == 0]
+    mine = [(span.doing.value, span.start_us, span.end_us) for span in found if span.lane == "program 0"]
     assert mine == [
         ("tile", 0.0, 0.1),
         ("wait", 0.1, 2.0),

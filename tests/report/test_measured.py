@@ -63,6 +63,33 @@ def test_spans_stand_beneath_the_predicted_ones(facts: Callable[[str], Facts], t
     waits = sum(s.end - s.begin for s in of.account.stretches if s.awaits)
     assert f"waiting {waits:.1f} us 12.5 us −{waits - 12.5:.1f} us" in timeline
     assert found.data["measured"]["call_us"] == 402.0
+    where = found.text_of("time")
+    assert "on average over programs of rank 1, which ends last" in where
+    # tiles of 380, a launch of 3, a wait of 12.5 and an end of 2, of a rank that begins 4 us late: 397.5 of 402
+    for part in (
+        "wait in out_tiles 12.5 us",
+        "tiles, beyond computing alone 9.0 us",
+        "launch, and between kernels 3.0 us",
+    ):
+        assert part in where
+    assert "end of the call 2.0 us between calls, less what stamps add 4.5 us in all 31.0 us" in where
+    columns = found.data["measured"]["spans"]
+    assert [columns["lanes"][number] for number in columns["lane"]] == ["program 7"] * 10
+    assert columns["end_us"][-1] == 401.5 and len(columns["rank"]) == 10
+
+
+def test_streams_are_always_drawn_and_programs_with_all_groups(facts: Callable[[str], Facts], tmp_path: Path) -> None:
+    of = facts("ag_gemm")
+    one = {"rank": 0, "doing": "tile", "where": "out_turns"}
+    lanes = [f"program {number}{group}" for number in range(40) for group in ("", ", out_loads", ", x_moves")]
+    spans = [one | {"lane": lane, "start_us": 0.0, "end_us": 50.0 + (lane == "program 39")} for lane in lanes]
+    spans += [one | {"lane": f"stream s{number}", "start_us": 0.0, "end_us": 1.0} for number in range(3)]
+    measured = read_measured(written(tmp_path / "call.json", a_call(of.schedule) | {"spans": spans}), of.schedule)
+    shown = list(dict.fromkeys(span.lane for span in measured.shown(0)))
+    assert [lane for lane in shown if lane.startswith("stream")] == ["stream s0", "stream s1", "stream s2"]
+    programs = {lane.split(",")[0] for lane in shown if lane.startswith("program")}
+    assert programs == {"program 0", "program 10", "program 20", "program 30", "program 39"}  # the last one ends last
+    assert len(shown) == 3 + 3 * len(programs)
 
 
 @pytest.mark.slow

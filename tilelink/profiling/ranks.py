@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -25,6 +25,7 @@ from tilelink.ir.spec import AllGather, AllReduce, BoundSpec, BoundValue, Elemen
 from tilelink.measuring.device import CudaDevice
 from tilelink.profiling.clocks import Offset, ask, drifted, offset_of
 from tilelink.profiling.stamps import Stamped, stamped
+from tilelink.profiling.streams import StreamSpan, StreamTimes, of_streams
 from tilelink.profiling.timeline import Span, first_stamp, spans, spans_to_json
 from tilelink.runtime.load import fabric_class, load_source, operator_class
 from tilelink.runtime.ranks import MULTICAST_OFF, join, machine
@@ -32,7 +33,16 @@ from tilelink.runtime.ranks import MULTICAST_OFF, join, machine
 _LIGHT = (AllGather, ReduceScatter, AllReduce, Elementwise, Slice)  # beside matmuls
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _CALLS, _ROUNDS, _POLLS = 10, 64, 1 << 22  # calls in a graph, questions to a clock, loads of a word at most
+_BEFORE = 10  # calls in front of the one that is shown
 _LOAD_S, _LOAD_SIZE = 0.1, 4096
+
+
+class Seen(NamedTuple):
+    """One call of a rank: stamps by slot and program, and what streams did, in ns of its clock, known within `within` ns."""
+
+    words: list[list[int]]
+    streams: list[StreamSpan]
+    within: float
 
 
 def profile(schedule: Schedule, source: str) -> dict[str, object]:
@@ -40,30 +50,35 @@ def profile(schedule: Schedule, source: str) -> dict[str, object]:
     device = CudaDevice(torch.device("cuda", torch.cuda.current_device()))
     plain_us, _, _ = _timed(schedule, source, None, device)
     marked = stamped(source)
-    marked_us, words, offsets = _timed(schedule, marked.source, marked, device)
+    marked_us, seen, offsets = _timed(schedule, marked.source, marked, device)
     found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, words)
+    dist.all_gather_object(found, seen)
     by_rank, within = on_one_clock(found, marked, offsets)
     call = spans_to_json(schedule.hash, machine(), round(plain_us, 2), by_rank)
     alone = alone_us(schedule.spec, device)
-    more = {"call_with_stamps_us": round(marked_us, 2), "clocks_within_us": round(within / 1e3, 2)}
+    more = {
+        "call_with_stamps_us": round(marked_us, 2),
+        "clocks_within_us": round(within / 1e3, 2),
+        "streams_within_us": round(max(one.within for one in found) / 1e3, 2),
+    }
     return call | more | ({} if alone is None else {"alone_us": round(alone, 2)})
 
 
-def on_one_clock(
-    found: Sequence[Sequence[Sequence[int]]], marked: Stamped, offsets: Sequence[Offset]
-) -> tuple[list[list[Span]], float]:
-    """Spans of each rank, from the first stamp of any rank on, by the clock of rank 0; and how well that is known, in ns."""
-    begins = [first_stamp(words) - one.ahead for words, one in zip(found, offsets, strict=True)]
+def on_one_clock(found: Sequence[Seen], marked: Stamped, offsets: Sequence[Offset]) -> tuple[list[list[Span]], float]:
+    """Spans of each rank, from the first one of any rank on, by the clock of rank 0; and how well that is known, in ns."""
+    firsts = [first_stamp(seen.words) for seen in found]
+    begins = [
+        min([*([first] if first else []), *(one.begin_ns for one in seen.streams)], default=0.0) - offset.ahead
+        for seen, first, offset in zip(found, firsts, offsets, strict=True)
+    ]
     zero, by_rank = min(begins), []
-    for words, begin in zip(found, begins, strict=True):
-        later = (begin - zero) / 1e3
-        by_rank.append(
-            [
-                replace(one, start_us=one.start_us + later, end_us=one.end_us + later)
-                for one in spans(words, marked.sites)
-            ]
+    for seen, first, offset in zip(found, firsts, offsets, strict=True):
+        later = (first - offset.ahead - zero) / 1e3
+        stamps = (
+            replace(one, start_us=one.start_us + later, end_us=one.end_us + later)
+            for one in spans(seen.words, marked.sites)
         )
+        by_rank.append([*of_streams(seen.streams, zero + offset.ahead), *stamps])
     return by_rank, max(one.within for one in offsets)
 
 
@@ -88,29 +103,39 @@ def _random(value: BoundValue) -> torch.Tensor:
 
 def _timed(
     schedule: Schedule, source: str, marked: Stamped | None, device: CudaDevice
-) -> tuple[float, list[list[int]], list[Offset]]:
-    """us of a call on the slowest rank; stamps of one more call, if the operator has some, and clocks around it."""
+) -> tuple[float, Seen, list[Offset]]:
+    """us of a call on the slowest rank; what is seen of one more call of a marked source, and clocks around it."""
     module = load_source(source, schedule.name)
     fabric = fabric_class(module)()
     op: Any = operator_class(module)(fabric)
+    times = StreamTimes(module, fabric) if marked is not None else None
     inputs = list(module.make_inputs(fabric.rank, 0, fabric.device).values())
     for _ in range(3):
         op(*inputs)
     device.meet()
     batch = device.capture(lambda: op(*inputs), _CALLS)
     us = _slowest(device, lambda: device.time(batch, 1, 4))
-    words, offsets = list[list[int]](), list[Offset]()
-    if marked is not None and hasattr(op, "stamps"):
-        clocks, one = _Clocks(fabric, device), device.capture(lambda: op(*inputs), 1)
+    seen, offsets = Seen([], [], 0.0), list[Offset]()
+    if marked is not None:
+        assert times is not None, "a marked source has its streams recorded"
+        clocks, one = _Clocks(fabric, device), device.capture(partial(_recorded, times, op, inputs), 1)
         before = clocks.offsets()
         _load(device)
-        op.stamps.zero_()
         device.meet()
-        device.time(one, 0, 1)
-        words = op.stamps.cpu().view(marked.slots, marked.programs).tolist()
+        device.time(one, _BEFORE, 1)  # an idle GPU is slow at first, and so is a new graph
+        words = op.stamps.cpu().view(marked.slots, marked.programs).tolist() if hasattr(op, "stamps") else []
+        seen = Seen(words, *times.spans())
         offsets = [drifted(*both) for both in zip(before, clocks.offsets(), strict=True)]
     device.meet()
-    return us, words, offsets
+    return us, seen, offsets
+
+
+def _recorded(times: StreamTimes, op: Any, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    if hasattr(op, "stamps"):
+        op.stamps.zero_()  # a call need not pass all of them, and those of the call before would seem to be its own
+    times.begin()
+    outputs: tuple[torch.Tensor, ...] = op(*inputs)
+    return outputs
 
 
 class _Clocks:

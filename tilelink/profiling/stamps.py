@@ -36,13 +36,15 @@ class Moment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place in the source. Its stamps are `turns` words a program, from slot `first` on; `text` is the statement there."""
+    """A place in the source. Its stamps are `turns` words a program, from slot `first` on; `text` is the statement there.
+    `kernel`: of a group of warps beside the first one of a program, the kernel that begins it."""
 
     moment: Moment
     function: str
     text: str
     first: int
     turns: int
+    kernel: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class _Stamper:
             for node in tree.body
             if isinstance(node, ast.FunctionDef) and "program" in [one.arg for one in node.args.args][-2:]
         )
+        self.beside = dict(_groups(tree, kernels, self.roles))
 
     def stamped_functions(self, functions: dict[str, ast.FunctionDef]) -> list[str]:
         """Kernels and the roles that they call, in the order of the file."""
@@ -142,6 +145,7 @@ class _Stamper:
         for statement in body:
             loop = _tile_loop(statement, self.constants)
             waits = _waits(statement)
+            many = _most_turns(statement, self.constants) if waits else None
             if loop is not None:
                 name, last, step = loop
                 turns_here = -(-last // step)
@@ -155,6 +159,12 @@ class _Stamper:
                 yield self._stamp(Moment.REACHED, function, waits[0], turn, turns)
                 yield statement
                 yield self._stamp(Moment.AWAITED, function, waits[0], turn, turns)
+            elif many is not None:  # parts of a tile, each behind a wait
+                assert isinstance(statement, ast.For)
+                part = ast.unparse(statement.target)
+                place = f"({turn}) * {many} + {part}" if turn else part
+                statement.body = list(self._body(function, statement.body, place, turns * many, is_kernel=False))
+                yield statement
             elif isinstance(statement, ast.If):
                 statement.body = list(self._body(function, statement.body, turn, turns, is_kernel=is_kernel))
                 statement.orelse = list(self._body(function, statement.orelse, turn, turns, is_kernel=is_kernel))
@@ -165,11 +175,23 @@ class _Stamper:
                     yield self._stamp(Moment.ROLE, function, role, turn, turns)
 
     def _stamp(self, moment: Moment, function: ast.FunctionDef, text: str, turn: str, turns: int) -> ast.stmt:
-        site = Site(moment, function.name, text, self.slots, turns)
+        site = Site(moment, function.name, text, self.slots, turns, self.beside.get(function.name, ""))
         self.sites.append(site)
         self.slots += turns
         slot = f"{site.first} + {turn}" if turn else str(site.first)
         return ast.parse(f"stamp(stamps, {slot}, {self.programs})").body[0]
+
+
+def _groups(tree: ast.Module, kernels: frozenset[str], roles: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Functions of groups of warps that run beside the first group of a program, and their kernels."""
+    for kernel in (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in kernels):
+        for groups in (node for node in ast.walk(kernel) if isinstance(node, ast.List)):
+            named = [
+                one.elts[0].id
+                for one in groups.elts
+                if isinstance(one, ast.Tuple) and isinstance(one.elts[0], ast.Name)
+            ]
+            yield from ((name, kernel.name) for name in named if name in roles and name != named[0])
 
 
 def _called(node: ast.AST) -> list[str]:
@@ -209,8 +231,26 @@ def _tile_loop(node: ast.stmt, constants: dict[str, int]) -> tuple[str, int, int
     in_turns = ast.unparse(node.iter.func) == "range" and first.startswith("program")
     if len(sizes) != 2 or not (in_turns or ast.unparse(node.iter.func) == "tl.range"):
         return None
-    end, step = (_known(size, constants) for size in sizes)
+    end, step = _most(sizes[0], constants), _known(sizes[1], constants)
+    assert end is not None, f"{ast.unparse(sizes[0])} has no bound"
     return node.target.id, end, step // 2 if "GROUP" in first else step  # of a program, whichever group has the tile
+
+
+def _most_turns(node: ast.stmt, constants: dict[str, int]) -> int | None:
+    """A bound on the turns of a loop from 0 on; None for other statements, and where nothing bounds it."""
+    if not isinstance(node, ast.For) or not isinstance(node.iter, ast.Call) or len(node.iter.args) != 1:
+        return None
+    return _most(node.iter.args[0], constants)
+
+
+def _most(node: ast.expr, constants: dict[str, int]) -> int | None:
+    """An upper bound: of what is found on the device, the number that it is cut to."""
+    match node:
+        case ast.Name(id="rank"):
+            return constants["NUM_RANKS"] - 1
+        case ast.Call(func=ast.Attribute(attr="minimum"), args=arguments):
+            return min((one for one in (_most(each, constants) for each in arguments) if one is not None), default=None)
+    return number(node, constants)
 
 
 def _host(tree: ast.Module, kernels: frozenset[str], words: int) -> None:

@@ -6,12 +6,15 @@ import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tilelink.errors import RunFailed
 from tilelink.ir.schedule import Schedule
+from tilelink.profiling.parts import parts_of
 from tilelink.runtime.torchrun import run_to_end, torchrun
 
+_SHOWN_US = 0.1
 MODULE = "tilelink.profiling.ranks"
 
 
@@ -38,35 +41,18 @@ def told(found: Mapping[str, Any], links_us: float, predicted_us: float, alone_u
     longest = max(alone, links_us)
     return [
         f"a call takes {call:.1f} us ({found['call_with_stamps_us']:.1f} with stamps, {predicted_us:.1f} predicted); "
-        f"clocks of ranks are known within {found['clocks_within_us']:.1f} us",
-        f"exposed communication: {call - longest:.1f} us = {call:.1f} - max({alone:.1f} matmuls alone{by}, "
-        f"{links_us:.1f} on the link)",
-        *_split(found),
+        f"clocks of ranks are known within {found['clocks_within_us']:.1f} us, those of streams "
+        f"within {found['streams_within_us']:.1f}",
+        f"exposed communication: {call - longest:.1f} us = {call:.1f} - max({alone:.1f} computing alone{by}, "
+        f"{links_us:.1f} on the link)" + ("; none, as the call is faster than that" if call < longest else ""),
+        *_split(found, alone),
     ]
 
 
-def _split(found: Mapping[str, Any]) -> list[str]:
+def _split(found: Mapping[str, Any], alone_us: float) -> list[str]:
     """Where programs are when they do not compute, on average over those of the rank that ends last."""
-    spans = found["spans"]
-    if not spans:
+    parts = parts_of([SimpleNamespace(**span) for span in found["spans"]], found["call_us"], alone_us)
+    if parts is None:
         return []
-    rank = max(spans, key=lambda span: span["end_us"])["rank"]
-    mine = [span for span in spans if span["rank"] == rank]
-    programs = {span["lane"] for span in mine}
-    tiles = [span for span in mine if span["doing"] == "tile"]
-    if not tiles:
-        return []
-    first: dict[str, float] = {}
-    last: dict[str, float] = {}
-    for span in tiles:
-        lane = span["lane"]
-        first[lane] = min(first.get(lane, span["start_us"]), span["start_us"])
-        last[lane] = max(last.get(lane, 0.0), span["end_us"])
-    begin, end = min(span["start_us"] for span in mine), max(span["end_us"] for span in mine)
-    waits: dict[str, float] = {}
-    for span in (one for one in mine if one["doing"] == "wait"):
-        waits[span["where"]] = waits.get(span["where"], 0.0) + span["end_us"] - span["start_us"]
-    start, tail = sum(one - begin for one in first.values()), sum(end - one for one in last.values())
-    many, longest = len(first), sorted(waits.items(), key=lambda one: -one[1])[:3]
-    parts = [f"start {start / many:.1f} us", *(f"{where} {us / len(programs):.1f} us" for where, us in longest)]
-    return [f"of a program of rank {rank}, on average: {', '.join([*parts, f'tail {tail / many:.1f} us'])}"]
+    shown = [f"{us:.1f} us {what}" for what, us in parts.parts if abs(us) >= _SHOWN_US]
+    return [f"beyond computing alone, on average over programs of rank {parts.rank}: {'; '.join(shown)}"]

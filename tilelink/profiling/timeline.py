@@ -19,7 +19,7 @@ FORMAT = "tilelink-spans 1"  # that `tilelink show --measured` reads
 class Doing(Enum):
     TILE = "tile"  # loads, computes, stores, counts
     WAIT = "wait"
-    MOVE = "move"  # a role without tiles: it copies
+    MOVE = "move"  # a role without tiles, or a group of warps that loads or copies for others
     END = "end"  # ends the call, or waits for those that end it
     LAUNCH = "launch"  # between two kernels
 
@@ -36,9 +36,10 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a program did from `start_us` to `end_us`, counted from when the first program of the rank's call began."""
+    """What a group of warps of a program, or a stream, did from `start_us` to `end_us`, counted from when the first program of
+    the rank's call began."""
 
-    program: int
+    lane: str
     doing: Doing
     where: str  # function, and of a wait also what is waited for
     start_us: float
@@ -63,27 +64,36 @@ class Share:
 
 
 def spans(stamps: Sequence[Sequence[int]], sites: Iterable[Site]) -> list[Span]:
-    """`stamps[slot][program]`: ns, 0 where nothing was written. A span lasts from one stamp of a program to its next."""
-    events: dict[int, list[tuple[int, int, Site]]] = defaultdict(list)
-    for number, site in enumerate(sites):
+    """`stamps[slot][program]`: ns, 0 where nothing was written. A span lasts from one stamp of a group of warps to its next."""
+    placed = list(enumerate(sites))
+    events: dict[tuple[int, str], list[tuple[int, int, Site]]] = defaultdict(list)
+    for number, site in placed:
         for row in stamps[site.first : site.first + site.turns]:
             for program, time in enumerate(row):
                 if time:
                     # what begins a kernel comes before, and what ends it after, all that has the same time
                     rank = {Moment.BEGUN: -1, Moment.ROLE: 1 << 30, Moment.CLOSED: 1 << 31}.get(site.moment, number)
-                    events[program].append((time, rank, site))
+                    events[program, site.function if site.kernel else ""].append((time, rank, site))
+    kernels = {site.function: site.kernel for _, site in placed if site.kernel}
+    begun = {site.function: site for _, site in placed if site.moment is Moment.BEGUN}
     zero = first_stamp(stamps)
     out = []
-    for program in sorted(events):
-        found = sorted(events[program], key=lambda event: event[:2])
+    for program, group in sorted(events):
+        found = sorted(events[program, group], key=lambda event: event[:2])
+        lane = f"program {program}" + (f", {group}" if group else "")
+        if group:
+            site = begun[kernels[group]]
+            found.insert(0, (stamps[site.first][program], -1, site))
         tiled = {site.function for _, _, site in found if site.moment is Moment.TILE}
         for (start, _, _), (end, _, site) in itertools.pairwise(found):
             doing = _ENDS[site.moment]
             if site.moment is Moment.ROLE and site.text in tiled:
                 doing = Doing.TILE  # what is left behind its last tile
+            if group and doing is Doing.TILE:
+                doing = Doing.MOVE  # beside the group that computes
             where = site.text if site.moment is Moment.ROLE else site.function
             where = f"{where}: {site.text}" if doing is Doing.WAIT else where
-            out.append(Span(program, doing, where, (start - zero) / 1e3, (end - zero) / 1e3))
+            out.append(Span(lane, doing, where, (start - zero) / 1e3, (end - zero) / 1e3))
     return out
 
 
@@ -99,9 +109,9 @@ def shares(found: Iterable[Span]) -> list[Share]:
         places[span.doing, span.where].append(span)
     out = []
     for (doing, where), here in places.items():
-        times: dict[int, float] = defaultdict(float)
+        times: dict[str, float] = defaultdict(float)
         for span in here:
-            times[span.program] += span.us
+            times[span.lane] += span.us
         first, last = min(span.start_us for span in here), max(span.end_us for span in here)
         per_program = list(times.values())
         rounded = (round(us, 1) for us in (first, last, mean(per_program), max(per_program)))
@@ -124,7 +134,7 @@ def spans_to_json(schedule: str, machine: str, call_us: float, ranks: Sequence[I
     spans = [
         {
             "rank": rank,
-            "lane": f"program {span.program}",
+            "lane": span.lane,
             "doing": span.doing.value,
             "where": span.where,
             "start_us": round(span.start_us, 3),

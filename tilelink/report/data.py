@@ -86,10 +86,25 @@ def data_of(facts: Facts) -> dict[str, object]:
 
 
 def _measured(measured: Measured) -> dict[str, object]:
-    """What the page shows of it: single spans of some programs, sums over all."""
+    """What the page shows of it: single spans of some programs, sums over all. Single spans are columns; `lane` and `where` are
+    places in `lanes` and `places`: there may be thousands."""
+    found = asdict(replace(measured, spans=()))
     shown = [span for rank in measured.ranks for span in measured.shown(rank)]
+    if measured.summed:
+        return found | {"spans": [asdict(span) for span in shown], "sums": []}
+    lanes, places = (list(dict.fromkeys(getattr(one, name) for one in shown)) for name in ("lane", "where"))
+    columns = {
+        "lanes": lanes,
+        "places": places,
+        "rank": [span.rank for span in shown],
+        "lane": [lanes.index(span.lane) for span in shown],
+        "doing": [span.doing for span in shown],
+        "where": [places.index(span.where) for span in shown],
+        "start_us": _rounded([span.start_us for span in shown]),
+        "end_us": _rounded([span.end_us for span in shown]),
+    }
     sums = [asdict(span) for rank in measured.ranks for span in measured.sums(rank)]
-    return asdict(replace(measured, spans=tuple(shown))) | {"sums": [] if measured.summed else sums}
+    return found | {"spans": columns, "sums": sums}
 
 
 def island(facts: Facts) -> str:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilelink.ir.schedule import Schedule
+from tilelink.profiling.parts import program_of
 from tilelink.profiling.timeline import FORMAT
 from tilelink.report.errors import NotAMeasurement, OtherMeasured
 
@@ -64,13 +65,15 @@ class Measured:
         return max((span.end_us for span in self.spans), default=self.call_us)
 
     def shown(self, rank: int) -> tuple[MeasuredSpan, ...]:
-        """Those that a page draws: of many programs some, evenly spaced, and the one that ends last."""
+        """Those that a page draws: all streams; of many programs some, evenly spaced, and the one that ends last."""
         mine = [span for span in self.spans if span.rank == rank]
-        lanes = list(dict.fromkeys(span.lane for span in mine))
+        lanes = dict.fromkeys(span.lane for span in mine if program_of(span.lane))
+        programs = list(dict.fromkeys(map(program_of, lanes)))
         if len(lanes) > MOST_LANES:
-            last = max(mine, key=lambda span: span.end_us).lane
-            kept = {lanes[number * len(lanes) // MOST_LANES] for number in range(MOST_LANES)} | {last}
-            mine = [span for span in mine if span.lane in kept]
+            count = max(1, MOST_LANES * len(programs) // len(lanes))
+            last = max((span for span in mine if program_of(span.lane)), key=lambda span: span.end_us).lane
+            kept = {programs[number * len(programs) // count] for number in range(count)} | {program_of(last), ""}
+            mine = [span for span in mine if program_of(span.lane) in kept]
         return tuple(mine)
 
     def sums(self, rank: int) -> tuple[MeasuredSpan, ...]:

@@ -21,8 +21,9 @@ Env = dict[str, "int | Ints"]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A step that raises or awaits a signal. `count`: how often rank 0 does that in a call behind the first, over all its
-    programs; None where a table of the call decides."""
+    """A step that raises or awaits a signal. `count`: how often a rank does that in a call behind the first, over all its
+    programs; of the first and the last rank the one that does it more often, as parts may go to later ranks only. None where a
+    table of the call decides."""
 
     signal: str
     raises: bool
@@ -51,19 +52,25 @@ def _of_role(steps: Schedule, launch: Launch, role: Role) -> Iterator[Use]:
 def _counted(steps: Schedule, role: Role, phase: Phase) -> list[tuple[Wait | Notify, int | None]]:
     if not any(isinstance(step, Wait | Notify | Move) for step in steps_in(phase.body)):
         return []
-    walk = _Walk()
     try:
-        first, count = (evaluate(one, {"rank": 0, "call": 2}) for one in (phase.first, phase.count))
-        if not isinstance(first, int) or not isinstance(count, int) or count > _MOST:
-            raise LookupError("positions that a table tells")
-        tiles = np.arange(first, first + count)
-        programs = role.programs
-        env: Env = {"rank": 0, "call": 2, "tile": tiles, "program": tiles % programs}
-        times = programs if phase.every and phase.who is Who.EACH else 1
-        walk.go(phase.body, _let(phase.let, env), np.ones(count, bool), times)
+        walks = [_walked(role, phase, rank) for rank in dict.fromkeys((0, steps.num_ranks - 1))]
     except (LookupError, ZeroDivisionError, AssertionError):
         return [(step, None) for step in _plain(phase.body)]
-    return [(step, count) for step, count in walk.found.values()]
+    most = {key: max(walk.get(key, found)[1] for walk in walks) for one in walks for key, found in one.items()}
+    each = {id(step): step for step in _plain(phase.body)}
+    return [(step, most[key]) for key, step in each.items() if key in most]
+
+
+def _walked(role: Role, phase: Phase, rank: int) -> dict[int, tuple[Wait | Notify, int]]:
+    walk = _Walk()
+    first, count = (evaluate(one, {"rank": rank, "call": 2}) for one in (phase.first, phase.count))
+    if not isinstance(first, int) or not isinstance(count, int) or count > _MOST:
+        raise LookupError("positions that a table tells")
+    tiles, programs = np.arange(first, first + count), role.programs
+    env: Env = {"rank": rank, "call": 2, "tile": tiles, "program": tiles % programs}
+    times = programs if phase.every and phase.who is Who.EACH else 1
+    walk.go(phase.body, _let(phase.let, env), np.ones(count, bool), times)
+    return walk.found
 
 
 def _plain(body: tuple[Step, ...]) -> Iterator[Wait | Notify]:

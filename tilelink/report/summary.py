@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from tilelink.planner.terms import Part, Term
+from tilelink.profiling.parts import parts_of
 from tilelink.report.exposed import WHERE, Exposed, exposed_of, is_work, work_us
 from tilelink.report.facts import Facts
 from tilelink.report.html import Html, el, exact, option, percent, section, table, timed, us
 from tilelink.report.idle import shares_of
+from tilelink.report.measured import Measured
 
 _SHOWN = 0.05  # us: the data have shorter terms, too
 CLASS = {
@@ -81,7 +83,7 @@ def measured_lines(facts: Facts) -> list[Html]:
     """What a measured call exposes."""
     measured, limits = facts.measured, facts.limits
     assert measured is not None, "there is a measurement"
-    alone = measured.alone_us if measured.alone_us is not None else limits.alone_us
+    alone = _alone(facts, measured)
     by = "measured" if measured.alone_us is not None else "predicted, as the file has none"
     exposed = measured.call_us - max(alone, limits.links_us)
     off = 100 * (facts.account.total_us / measured.call_us - 1)
@@ -89,16 +91,39 @@ def measured_lines(facts: Facts) -> list[Html]:
         el(
             "p",
             el("strong", us(measured.call_us)),
-            f" measured, {measured.machine}; the prediction is off by {percent(off, 100)}.",
+            f" measured, {measured.machine}, calls back to back without stamps; the prediction is off by {percent(off, 100)}.",
         ),
         el(
             "p",
             "Exposed communication = measured − max(compute alone, link time): ",
             el("strong", us(exposed)),
-            f" = {us(measured.call_us)} − max({us(alone)} compute alone ({by}), {us(limits.links_us)} on the link).",
+            f" = {us(measured.call_us)} − max({us(alone)} compute alone ({by}), {us(limits.links_us)} on the link)."
+            + (" The call is faster than that: none is exposed." if exposed < 0 else ""),
             id="exposed-measured",
         ),
     ]
+
+
+def _alone(facts: Facts, measured: Measured) -> float:
+    """Computing alone, in us, measured if it was."""
+    return measured.alone_us if measured.alone_us is not None else facts.limits.alone_us
+
+
+def _measured_parts(facts: Facts) -> Iterator[Html]:
+    """What a call takes beyond computing alone, in parts; nothing where the file has sums only."""
+    measured = facts.measured
+    if measured is None or measured.summed:
+        return
+    alone = _alone(facts, measured)
+    found = parts_of(measured.spans, measured.call_us, alone)
+    if found is None:
+        return
+    rows = [
+        [el("code", what) if ":" in what else what, timed(spent)] for what, spent in found.parts if abs(spent) >= _SHOWN
+    ]
+    rows.append([el("strong", "in all"), timed(measured.call_us - alone)])
+    title = f"Measured: what a call takes beyond computing alone, on average over programs of rank {found.rank}, which ends last"
+    yield table(title, ("part", "time"), rows, (1,))
 
 
 def where_the_time_goes(facts: Facts) -> Html:
@@ -131,6 +156,7 @@ def where_the_time_goes(facts: Facts) -> Html:
         el("div", *(_bar(name, pieces, whole, scale) for name, pieces, whole in bars), class_="bars"),
         _key(terms, facts.limits.work),
         table("Terms of the critical path, which add up to the predicted time", heads, rows, (1, 2)),
+        *_measured_parts(facts),
     ]
     if hidden:
         parts.append(table("Hidden: what movers do meanwhile", ("what", "time", "hidden by"), hidden, (1,)))

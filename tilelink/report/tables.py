@@ -28,8 +28,8 @@ def signals_section(facts: Facts) -> Html:
     rows = [list(_signal(facts, signal.name, words_of(steps, signal))) for signal in steps.signals]
     heads = ("signal", "words a rank", "raised by", "times a call", "awaited by", "times a call")
     note = (
-        "Counts are those of rank 0 in a call behind the first, over all its programs. A raise may go to a word of a peer; words "
-        "only grow."
+        "Counts are those of the first or the last rank, the larger one, in a call behind the first, over all its programs. A "
+        "raise may go to a word of a peer; words only grow."
     )
     return section(
         "signals", "Signals", el("p", note), table("Who raises a signal and who awaits it", heads, rows, (1, 3, 5))

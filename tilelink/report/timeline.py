@@ -16,6 +16,11 @@ _SHORT_US, _MOST_RUNS = 0.5, 80
 _RUNS = {WORK: "computing", WAIT: "waiting", MOVE: "moving", CALL: "begin and end of the call", LAUNCH: "launches"}
 _PROGRAMS = 12  # of each tile loop on rank 0
 _KINDS = {"tile": WORK, "wait": WAIT, "move": MOVE, "end": CALL, "launch": LAUNCH}
+_OF_ONE = (
+    "The call that is drawn has stamps and is the last of some in a row, so that it takes another time than those without. "
+    "A rank begins it when it has ended the one before: ranks wait for one that begins late. Names are those of functions of the "
+    "emitted file; behind a comma is a group of warps that loads or copies for its program."
+)
 _LEGEND = (
     (WORK, "computing"),
     (WAIT, "waiting for data"),
@@ -122,8 +127,11 @@ def _compared(facts: Facts) -> Iterator[Html]:
     for kind, name in _RUNS.items():
         predicted = sum(bar.end - bar.begin for bar in critical.bars if bar.kind == kind)
         found = sum(span.mean_us for span in spans if _KINDS[span.doing] == kind)
+        stamped = kind in (WORK, WAIT, MOVE, CALL) or found > 0  # nothing stamps a launch
         if found or predicted:
-            rows.append([name, timed(predicted), timed(found), timed(found - predicted)])
+            rows.append(
+                [name, timed(predicted), *([timed(found), timed(found - predicted)] if stamped else ["–", "–"])]
+            )
     heads = ("the critical path", "predicted", "measured", "difference")
     yield table(f"Predicted: what ends last. Measured: {what}", heads, rows, (1, 2, 3))
     sums = [
@@ -148,6 +156,7 @@ def _compared(facts: Facts) -> Iterator[Html]:
             class_="note",
         )
     else:
+        yield el("p", _OF_ONE, class_="note")
         yield folded("Span by span", _span_by_span(critical, spans))
 
 
@@ -157,10 +166,14 @@ def _span_by_span(critical: Lane, spans: Sequence[MeasuredSpan]) -> Html:
     ordered = sorted(spans, key=lambda span: span.start_us)
     measured = _runs((_KINDS[span.doing], span.start_us, span.end_us) for span in ordered)
     rows = []
+    alike = {
+        kind for kind in _RUNS if sum(one == kind for one, _ in predicted) == sum(one == kind for one, _ in measured)
+    }
     for kind, number in dict.fromkeys([*predicted, *measured]):
         one, other = predicted.get((kind, number)), measured.get((kind, number))
         cells = [f"{us(each[0])} to {us(each[1])}" if each is not None else "–" for each in (one, other)]
-        more = timed(other[1] - other[0] - (one[1] - one[0])) if one is not None and other is not None else "–"
+        both = one is not None and other is not None and kind in alike
+        more = timed(other[1] - other[0] - (one[1] - one[0])) if both and one and other else "–"
         rows.append([f"{_RUNS[kind]}, {number}", *cells, more])
     heads = ("run", "predicted", "measured", "difference of lengths")
     note = f"Runs of the critical path, in order; waits below {_SHORT_US} us belong to what they interrupt"

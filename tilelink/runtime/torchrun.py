@@ -17,6 +17,7 @@ from tilelink.errors import FabricUnavailable
 from tilelink.processes import SAFE_PATH
 
 _LAST_LINES = 30
+_ELASTIC = "torch/distributed/elastic/multiprocessing/api.py"
 _TERM_S = 45.0  # torchrun gives its ranks 30 s
 
 
@@ -46,7 +47,8 @@ def torchrun(num_ranks: int, *arguments: str) -> list[str]:
 
 
 def run_to_end(command: list[str], timeout_s: float, say: Callable[[str], None]) -> tuple[str, list[str]]:
-    """Run the ranks; why they failed, or "", and their last lines. `say` gets each line as it comes."""
+    """Run the ranks; why they failed, or "", and their last lines, without what torchrun says of how they ended. `say` gets each
+    line as it comes."""
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, SAFE_PATH: "1", "PYTHONPATH": path}
@@ -75,11 +77,14 @@ def run_to_end(command: list[str], timeout_s: float, say: Callable[[str], None])
 
 def _read(process: subprocess.Popen[str], last: deque[str], say: Callable[[str], None]) -> None:
     assert process.stdout is not None, "it was opened as a pipe"
+    ended = False
     for line in process.stdout:
         text = line.rstrip()
+        ended |= _ELASTIC in text  # its own traceback and a summary follow, without a word of the reason
         if text:
-            last.append(text)
             say(text)
+        if text and not ended:
+            last.append(text)
     process.stdout.close()
 
 
