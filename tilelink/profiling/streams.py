@@ -1,7 +1,7 @@
 """What streams do when: copies of copy engines, calls of libraries, waits of streams, and kernels without stamps of their own.
 
-CUDA records events around each of them. No stamp can: a kernel beside programs that fill all SMs might begin behind them only,
-and they may wait for what it stamps.
+A kernel of one program writes down the time before and behind what needs an SM as well. CUDA records events around the rest: a
+kernel beside programs that fill all SMs would begin behind them only, and they may wait for the copy that it precedes.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
@@ -23,6 +23,8 @@ from tilelink.profiling.timeline import Doing, Span
 MAIN = "main"  # the stream of the caller
 _SIGNAL = 64  # bytes: a smaller copy tells that a larger one has come
 _TICKS = 16  # readings of the GPU's clock, each between two events
+_POINTS = 4096  # readings of a graph
+_WITHOUT_SM = ("copy", "copy_2d", "wait_at_least")
 _DOING = {
     "copy": Doing.MOVE,
     "copy_2d": Doing.MOVE,
@@ -34,19 +36,22 @@ _KINDS = {"waits": Doing.WAIT, "finish_kernel": Doing.END}  # of kernels, by the
 _HIDDEN = ("launch", "write", "after", "captures", "most_registers")  # others of a stream are collectives of a library
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["place"])
 def tick(times, place):
     tl.store(times + place, clock())
 
 
+Point = torch.cuda.Event | int  # an event, or the place of a reading of the clock
+
+
 class Mark(NamedTuple):
-    """What a stream did between two events."""
+    """What a stream did between two points."""
 
     stream: str
     doing: Doing
     where: str
-    begin: torch.cuda.Event
-    end: torch.cuda.Event
+    begin: Point
+    end: Point
 
 
 class StreamSpan(NamedTuple):
@@ -82,9 +87,10 @@ class StreamTimes:
         self.fabric = fabric
         self.marks: list[Mark] = []
         self.before: list[Mark] = []  # of graphs that still record their events
-        self.last: dict[int, torch.cuda.Event] = {}  # by handle of a stream, where all enqueued since is marked
+        self.last: dict[int, Point] = {}  # by handle of a stream, where all enqueued since is marked
         self.ticks = [(_event(), _event()) for _ in range(_TICKS)]
-        self.times = torch.zeros(_TICKS, dtype=torch.int64, device=fabric.device)
+        self.times = torch.zeros(_TICKS + _POINTS, dtype=torch.int64, device=fabric.device)
+        self.read = 0  # readings of the call so far
         tick[(1,)](self.times, 0, num_warps=1)  # loaded before a capture
         for name in _operations(module.Stream):
             setattr(module.Stream, name, self._recorded(name, getattr(module.Stream, name)))
@@ -99,7 +105,7 @@ class StreamTimes:
     def begin(self) -> None:
         """Forget what was recorded, and read the clock a few times. What follows on the current stream is the call."""
         self.before += self.marks
-        self.marks = []
+        self.marks, self.read = [], 0
         self.last.clear()
         for place, (before, behind) in enumerate(self.ticks):
             before.record()
@@ -108,17 +114,29 @@ class StreamTimes:
 
     def spans(self) -> tuple[list[StreamSpan], float]:
         """Of the call that has ended; and how well their times are known, in ns."""
-        first = self.ticks[0][0]
+        first, times = self.ticks[0][0], self.times.tolist()
         readings = [
             Reading(ns, _us(first, before), _us(first, behind))
-            for ns, (before, behind) in zip(self.times.tolist(), self.ticks, strict=True)
+            for ns, (before, behind) in zip(times[:_TICKS], self.ticks, strict=True)
         ]
         zero, within = zero_of(readings)
-        found = [
-            StreamSpan(*one[:3], zero + 1e3 * _us(first, one.begin), zero + 1e3 * _us(first, one.end))
-            for one in self.marks
-        ]
-        return found, within
+
+        def ns_of(point: Point) -> float:
+            return float(times[point]) if isinstance(point, int) else zero + 1e3 * _us(first, point)
+
+        return [StreamSpan(*one[:3], ns_of(one.begin), ns_of(one.end)) for one in self.marks], within
+
+    def _point(self, stream: Any, name: str) -> Point:
+        """Now, on a stream that goes on or ends with such an operation."""
+        if name in _WITHOUT_SM:
+            event = _event()
+            event.record(stream.stream)
+            return event
+        place = _TICKS + self.read % _POINTS
+        self.read += 1
+        with torch.cuda.stream(stream.stream):
+            tick[(1,)](self.times, place, num_warps=1)
+        return place
 
     def _recorded(self, name: str, call: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(call)
@@ -129,12 +147,9 @@ class StreamTimes:
                     self.last.pop(stream.handle, None)
                 call(stream, *args, **options)
                 return
-            begin, end = self.last.get(stream.handle), _event()
-            if begin is None:
-                begin = _event()
-                begin.record(stream.stream)
+            begin = self.last[stream.handle] if stream.handle in self.last else self._point(stream, name)
             call(stream, *args, **options)
-            end.record(stream.stream)
+            end = self._point(stream, name)
             self.last[stream.handle] = end
             self.marks.append(Mark(self._name(stream), *kept, begin, end))
 
