@@ -213,3 +213,25 @@ def test_partial_parameters_and_collectives() -> None:
     (node,) = f.spec.nodes
     assert node.operation == ReduceScatter(1)
     assert (node.output.name, node.output.placement) == ("own", Shard(1))
+
+
+def test_a_profiled_program_may_declare_specs() -> None:
+    import cProfile
+    import pstats
+
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+
+        @tilelink.overlap
+        def g(x: Annotated[Tensor, (M, K)]) -> Tensor:
+            return tilelink.relu(x)
+
+        def behind() -> None: ...
+
+        spec = g.spec
+        behind()
+    finally:
+        profiler.disable()
+    assert spec.outputs == ("out",)
+    assert "behind" in {name for _, _, name in pstats.Stats(profiler).stats}  # type: ignore[attr-defined]

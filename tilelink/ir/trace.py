@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import inspect
 import keyword
 import sys
@@ -147,7 +148,9 @@ def _call(function: FunctionType, parameters: list[Tensor]) -> tuple[object, dic
             raise
         raise SymbolicSize(_line(error, function), function=function.__name__, reason=error) from error
     finally:
-        sys.setprofile(before)
+        sys.setprofile(before if callable(before) else None)
+        if isinstance(before, cProfile.Profile):  # before Python 3.12 one that runs is in the place of a function
+            before.enable()
     return result, names
 
 
