@@ -33,6 +33,9 @@ _ATTENTION_SHARE, _MASKED_SHARE, _FAR_SHARE, _MANY_KEYS = 0.93, 0.78, 0.06, 8192
 _ATTENTION_US, _ATTENTION_ROWS, _BESIDE_WIDTH, _COPY, _MERGE = 2.0, 128, 96, 2, 5
 # part by part (14 rows, 2 x H200): a part that comes, with two waits and a kernel that merges; copies beside it
 _PART_US, _BESIDE_COPIES = 20.0, 1.07
+_MERGED_US = (
+    13.0  # own keys and those before as two pieces of one call: the second one, and the merge (13 rows, 2 x H200)
+)
 _PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill
 
 
@@ -102,6 +105,7 @@ def library_attention(
         us_of_pair * (of_masked + of_others)
         + pieces * _ATTENTION_US
         + (parts - 1) * _PART_US
+        + (pieces - parts) * _MERGED_US
         + (_COPY + (_MERGE - _COPY) * (pieces - 1)) * copy_us
     )
     return LibraryTimes(total, more if parts > 1 else total, busy)
