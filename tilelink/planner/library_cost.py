@@ -33,9 +33,8 @@ _ATTENTION_SHARE, _MASKED_SHARE, _FAR_SHARE, _MANY_KEYS = 0.93, 0.78, 0.06, 8192
 _ATTENTION_US, _ATTENTION_ROWS, _BESIDE_WIDTH, _COPY, _MERGE = 2.0, 128, 96, 2, 5
 # part by part (14 rows, 2 x H200): a part that comes, with two waits and a kernel that merges; copies beside it
 _PART_US, _BESIDE_COPIES = 20.0, 1.07
-_MERGED_US = (
-    13.0  # own keys and those before as two pieces of one call: the second one, and the merge (13 rows, 2 x H200)
-)
+# own keys and those before as two pieces of one call: the second one, and the merge (13 rows, 2 x H200)
+_MERGED_US = 13.0
 _PIECE_US = 4.0  # between two pieces of a library matmul: a wait, drain and fill
 
 

@@ -117,13 +117,11 @@ class _Bound:
         self.topology, self.graph = structure.topology, structure.graph
         self.tiles, most = num_tiles(structure, group.name, loop.tile.m, loop.tile.n), sms * loop.tile.per_sm
         self.programs = most if loop.tail is Tail.SPLIT_K else min(self.tiles, most)  # fewer tiles are shared by all
-        self.rounds: float = (
-            self.tiles // self.programs if loop.tail is not Tail.WHOLE else -(-self.tiles // self.programs)
-        )
+        whole = loop.tail is Tail.WHOLE
+        self.rounds: float = -(-self.tiles // self.programs) if whole else self.tiles // self.programs
         self.turns = loop.tile.warpgroups > 1
-        if (
-            isinstance(group.anchor.operation, Attend) and group.anchor.operation.causal
-        ):  # the long tiles may come first
+        how = group.anchor.operation
+        if isinstance(how, Attend) and how.causal:  # the long tiles may come first
             self.rounds = self.tiles / self.programs
         found = ((structure.graph.relation(name), exchange_of(structure, name, choice)) for name, choice in around)
         self.exchanges = [(r, x) for r, x in found if r is not None and isinstance(x, Exchange) and not x.slots]

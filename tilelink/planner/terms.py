@@ -244,10 +244,9 @@ class _Chain:
         yield Part.TILES, f"start of each tile of {name}", even * (parts.start + parts.again)
         yield Part.TILES, f"signals of tiles of {name}", even * parts.counts
         yield Part.SENDS, f"packets of {name} to and from peers", even * parts.packets
-        tail = (count - even) * sum(parts)
-        if self.loop.each_us is not None:  # the program that ends last may have the longest tiles
-            tail += float(self.loop.each_us[self.places].sum()) - count * self.cost.tile_us
-        yield Part.TILES, f"tail of the last wave of {name}", tail
+        # the program that ends last may have more tiles than others, or longer ones
+        longer = sum(self.loop.tile_us(place) - self.cost.tile_us for place in self.places)
+        yield Part.TILES, f"tail of the last wave of {name}", (count - even) * sum(parts) + longer
         what = "shares along k" if self.role.split else "halves"
         yield Part.TILES, f"{what} of the last tiles of {name}", self.piece_us * len(self.behind)
         yield Part.LOOP, f"sum of parts into {name}", self._sums_us()
@@ -277,14 +276,11 @@ class _Chain:
         return places, behind
 
     def _one_by_one(self) -> None:
-        now, each = (
-            self.begin,
-            np.broadcast_to(self.cost.tile_us if self.loop.each_us is None else self.loop.each_us, self.ends.shape),
-        )
+        now = self.begin
         for place, own in zip(self.places, self.own, strict=True):
             now = self._wait(now, place)
             extra = self.cost.own_extra_us if own and self.loop.sums else 0.0
-            end, tile_us = float(self.ends[place]), float(each[place])
+            end, tile_us = float(self.ends[place]), self.loop.tile_us(place)
             parts = end - extra - tile_us - now
             self._work(now, now + tile_us)
             if parts > _NOTHING:

@@ -59,6 +59,10 @@ class TileLoop:
             work = max(work, tiles + adds)
         return work + cost.drain_us
 
+    def tile_us(self, place: int) -> float:
+        """Of one tile, without what it waits for."""
+        return self.cost.tile_us if self.each_us is None else float(self.each_us[place])
+
     @cached_property
     def each_us(self) -> Times | None:
         """Of each tile, where these are not alike: on average as much as `cost` has it."""
