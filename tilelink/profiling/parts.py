@@ -55,7 +55,7 @@ def program_of(lane: str) -> str:
 
 
 def parts_of(spans: Iterable[Timed], call_us: float, alone_us: float) -> Parts | None:
-    """`alone_us`: of the matmuls alone. Averages are those of programs with tiles, or of streams where libraries compute; None
+    """`alone_us`: of what computes, alone. Averages are those of programs with tiles, or of streams where libraries compute; None
     without either."""
     found = list(spans)
     if not found:

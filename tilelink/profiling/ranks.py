@@ -21,8 +21,9 @@ import torch
 import torch.distributed as dist
 
 from tilelink.ir.schedule import Schedule
-from tilelink.ir.spec import AllGather, AllReduce, BoundSpec, BoundValue, Elementwise, Matmul, ReduceScatter, Slice
+from tilelink.ir.spec import BoundSpec
 from tilelink.measuring.device import CudaDevice
+from tilelink.profiling.alone import alone_calls
 from tilelink.profiling.clocks import Offset, ask, drifted, offset_of
 from tilelink.profiling.stamps import Stamped, stamped
 from tilelink.profiling.streams import StreamSpan, StreamTimes, of_streams
@@ -30,8 +31,6 @@ from tilelink.profiling.timeline import Span, first_stamp, spans, spans_to_json
 from tilelink.runtime.load import fabric_class, load_source, operator_class
 from tilelink.runtime.ranks import MULTICAST_OFF, join, machine
 
-_LIGHT = (AllGather, ReduceScatter, AllReduce, Elementwise, Slice)  # beside matmuls
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _CALLS, _ROUNDS, _POLLS = 10, 64, 1 << 22  # calls in a graph, questions to a clock, loads of a word at most
 _BEFORE = 10  # calls in front of the one that is shown
 _LOAD_S, _LOAD_SIZE = 0.1, 4096
@@ -55,7 +54,7 @@ def profile(schedule: Schedule, source: str) -> dict[str, object]:
     dist.all_gather_object(found, seen)
     by_rank, within = on_one_clock(found, marked, offsets)
     call = spans_to_json(schedule.hash, machine(), round(plain_us, 2), by_rank)
-    alone = alone_us(schedule.spec, device)
+    alone = _alone_us(schedule.spec, device)
     more = {
         "call_with_stamps_us": round(marked_us, 2),
         "clocks_within_us": round(within / 1e3, 2),
@@ -82,23 +81,15 @@ def on_one_clock(found: Sequence[Seen], marked: Stamped, offsets: Sequence[Offse
     return by_rank, max(one.within for one in offsets)
 
 
-def alone_us(spec: BoundSpec, device: CudaDevice) -> float | None:
-    """The matmuls of a rank by the library, one after the other; None where the spec has other heavy operations, or none."""
-    calls = list[Callable[[], torch.Tensor]]()
-    for node in spec.nodes:
-        if isinstance(node.operation, Matmul):
-            left, right = (_random(spec.value(name)) for name in node.inputs)
-            calls.append(partial(torch.mm, left, right.t() if node.operation.transposed else right))
-        elif not isinstance(node.operation, _LIGHT):
-            return None
+def _alone_us(spec: BoundSpec, device: CudaDevice) -> float | None:
+    """Of a rank's matmuls and attention by the library; None where a spec has other heavy operations, or none."""
+    calls = alone_calls(spec)
     if not calls:
         return None
+    for one in calls:
+        one()  # a library takes memory in its first call, which a graph cannot
     batch = device.capture(lambda: tuple(one() for one in calls), _CALLS)
     return _slowest(device, lambda: device.time(batch, 1, 4))
-
-
-def _random(value: BoundValue) -> torch.Tensor:
-    return torch.randn(value.local, device="cuda", dtype=_DTYPES[value.dtype])
 
 
 def _timed(

@@ -7,7 +7,7 @@ Two formats are read.
     {"format": "tilelink-spans 1", "schedule": "0123456789abcdef", "machine": "2 x GPU", "call_us": 100.0, "alone_us": 80.0,
      "spans": [{"rank": 0, "lane": "program 0", "doing": "tile", "where": "y_tiles", "start_us": 3.0, "end_us": 8.0}]}
 
-`alone_us`, the matmuls alone, may be missing. `doing` is one of those of `DOING`.
+`alone_us`, matmuls and attention alone, may be missing. `doing` is one of those of `DOING`.
 
 What `benchmarks/timeline.py --json` writes: rows of several schedules, of which that of the plan is taken. It has sums over
 programs: when the first one began and the last one ended, and how long one spent there on average.
@@ -46,7 +46,7 @@ class MeasuredSpan:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`call_us`: of one call on the slowest rank, without stamps. `alone_us`: of the matmuls alone; None where it was not
+    """`call_us`: of one call on the slowest rank, without stamps. `alone_us`: of what computes, alone; None where it was not
     measured. `summed`: its spans are sums over programs."""
 
     source: str  # the name of the file
