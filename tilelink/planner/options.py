@@ -12,6 +12,7 @@ from tilelink.ir.graph import Relation
 from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, CopyWarps, Fused, Issuer, Transfer
 from tilelink.ir.nodes import Kind, TileShape
 from tilelink.ir.order import Cut, Nest
+from tilelink.ir.routed import Routed
 from tilelink.ir.spec import Attend, Combine
 from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.planner import fields
@@ -40,6 +41,7 @@ from tilelink.planner.tiles import (
 from topologies.topology import Fabric, Topology
 
 _GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
+_GROUP_OF_EXPERTS = 2  # where a call says how many tiles there are: the last group has places for tiles that are not
 _CHUNKS = (1, 2, 4, 8, 16)
 _ROWS_TOGETHER = 64  # tiles of rows of a head: about all
 _ITEM_ROWS = 128  # at most, of the items that are tried
@@ -177,7 +179,8 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     tile = pinned(pins, group.name, fields.TILE, of_all=fields.TILE in general)
     number = pinned(pins, group.name, fields.GROUP, of_all=fields.GROUP in general)
     attend = group.anchor.operation
-    groups = [_GROUP if group.matmuls else 4] if number is None else [number]
+    usual = _GROUP_OF_EXPERTS if _routings(group) else _GROUP
+    groups = [usual if group.matmuls else 4] if number is None else [number]
     if isinstance(attend, Attend) and number is None:
         groups = list(_heads_together(attend))
     ahead = [pinned(pins, group.name, fields.PREFETCH) is not False] if fields.PREFETCH in here else [False]
@@ -193,6 +196,10 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     # a sum in the epilogue is computed by the tiles of another loop
     folded = [option for option in legal if option.sum_in_epilogue]
     return [option for option in legal if not option.sum_in_epilogue or option is folded[0]]
+
+
+def _routings(group: Group) -> list[Routed]:
+    return [axis.routed for axis in group.anchor.axes if axis.routed is not None]
 
 
 def _heads_together(attend: Attend) -> Iterator[int]:
@@ -214,7 +221,7 @@ def _has_own(structure: Structure, group: Group, choice: ComputeChoice) -> bool:
     """Whether tiles of own tokens are likely, that could come first; where that was not measured to be slower."""
     assert isinstance(choice.loop, TritonLoop), "its tiles find rows"
     height, ranks = choice.loop.tile.m, structure.topology.num_ranks
-    routings = (axis.routed for axis in group.anchor.axes if axis.routed is not None)
+    routings = _routings(group)
     # experts of ranks: 128 of them, 8,192 tokens took 878 us with own tiles first, 750 without (2 x H200): rows of other ranks
     # then leave all at once
     return any(one.parts == 1 and one.likely_own_tiles(height, ranks) for one in routings)
@@ -235,7 +242,7 @@ def _tiles(structure: Structure, group: Group, wanted: TileShape | None) -> list
     table: tuple[TileShape, ...] = COMBINE_TILES if combines else STREAM_TILES
     of_expert = 0.0
     if group.matmuls:
-        routed = next((axis.routed for axis in group.anchor.axes if axis.routed is not None), None)
+        routed = next(iter(_routings(group)), None)
         of_expert = routed.rows / routed.every if routed is not None else 0.0
         table = matmul_tiles(group.matmuls, of_expert)
     tiles = [tile for tile in table if suits(tile, rows, cols)] or [table[-1]]

@@ -1,17 +1,17 @@
 """`torchrun -m tilelink.profiling.ranks SCHEDULE.json SOURCE.py SPANS.json`: a call of an emitted file, each program with its
 times on one clock, for `tilelink show --measured`.
 
-The call alone is timed in a CUDA graph, behind 100 ms of matmuls, then with stamps; spans are those of one call.
+The call alone is timed in a CUDA graph, behind 300 ms of such calls, then with stamps; spans are those of one call.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import BoundSpec
-from tilelink.measuring.device import CudaDevice
+from tilelink.measuring.device import Call, CudaDevice
 from tilelink.profiling.alone import alone_calls
 from tilelink.profiling.clocks import Offset, ask, drifted, offset_of
 from tilelink.profiling.stamps import Stamped, stamped
@@ -32,8 +32,8 @@ from tilelink.runtime.load import fabric_class, load_source, operator_class
 from tilelink.runtime.ranks import MULTICAST_OFF, join, machine
 
 _CALLS, _ROUNDS, _POLLS = 10, 64, 1 << 22  # calls in a graph, questions to a clock, loads of a word at most
-_BEFORE = 10  # calls in front of the one that is shown
-_LOAD_S, _LOAD_SIZE = 0.1, 4096
+_LOAD_US = 3e5  # that calls take in front of those that are timed, and of the one that is shown
+_SAMPLES, _BATCHES = 3, 4
 
 
 class Seen(NamedTuple):
@@ -89,7 +89,7 @@ def _alone_us(spec: BoundSpec, device: CudaDevice) -> float | None:
     for one in calls:
         one()  # a library takes memory in its first call, which a graph cannot
     batch = device.capture(lambda: tuple(one() for one in calls), _CALLS)
-    return _slowest(device, lambda: device.time(batch, 1, 4))
+    return _slowest(device, batch)
 
 
 def _timed(
@@ -105,15 +105,15 @@ def _timed(
         op(*inputs)
     device.meet()
     batch = device.capture(lambda: op(*inputs), _CALLS)
-    us = _slowest(device, lambda: device.time(batch, 1, 4))
+    us = _slowest(device, batch)
     seen, offsets = Seen([], [], 0.0), list[Offset]()
     if marked is not None:
         assert times is not None, "a marked source has its streams recorded"
-        clocks, one = _Clocks(fabric, device), device.capture(partial(_recorded, times, op, inputs), 1)
+        clocks, shown = _Clocks(fabric, device), device.capture(partial(_recorded, times, op, inputs), 1)
         before = clocks.offsets()
-        _load(device)
+        load = _load_of(device, shown)
         device.meet()
-        device.time(one, _BEFORE, 1)  # an idle GPU is slow at first, and so is a new graph
+        device.time(shown, load, 1)
         words = op.stamps.cpu().view(marked.slots, marked.programs).tolist() if hasattr(op, "stamps") else []
         seen = Seen(words, *times.spans())
         offsets = [drifted(*both) for both in zip(before, clocks.offsets(), strict=True)]
@@ -122,6 +122,9 @@ def _timed(
 
 
 def _recorded(times: StreamTimes, op: Any, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Calls of which the last one is seen: between graphs of a call each a GPU rests, and is faster than in a row of calls."""
+    for _ in range(_CALLS - 1):
+        op(*inputs)
     if hasattr(op, "stamps"):
         op.stamps.zero_()  # a call need not pass all of them, and those of the call before would seem to be its own
     times.begin()
@@ -158,24 +161,25 @@ class _Clocks:
         return found
 
 
-def _slowest(device: CudaDevice, batches: Callable[[], list[float]]) -> float:
-    """us of a call, of batches behind a load, on the rank where it takes longest."""
-    times = list[float]()
-    for _ in range(3):
-        _load(device)
-        times += batches()
-    return max(map(float, device.exchange(str(statistics.median(times) / _CALLS))))
+def _slowest(device: CudaDevice, batch: Call) -> float:
+    """us of a call on the rank where it takes longest, behind a load."""
+    load, times = _load_of(device, batch), list[float]()
+    for _ in range(_SAMPLES):
+        device.meet()
+        times += device.time(batch, load, _BATCHES)
+    return _longest(device, statistics.median(times)) / _CALLS
 
 
-def _load(device: CudaDevice) -> None:
-    """Matmuls for a while, so that clocks of the GPU are those of a busy one; then all ranks begin."""
-    a = torch.randn(_LOAD_SIZE, _LOAD_SIZE, device="cuda").bfloat16()
-    end = time.perf_counter() + _LOAD_S
-    while time.perf_counter() < end:
-        for _ in range(10):
-            torch.mm(a, a)
-        torch.cuda.synchronize()
+def _load_of(device: CudaDevice, batch: Call) -> int:
+    """How many of it run for `_LOAD_US`, on any rank: what ran in the half second before decides on the clocks of a GPU, which
+    are higher behind a pause than those of a model that serves."""
     device.meet()
+    (us,) = device.time(batch, 1, 1)
+    return math.ceil(_LOAD_US / _longest(device, us))
+
+
+def _longest(device: CudaDevice, us: float) -> float:
+    return max(map(float, device.exchange(str(us))))
 
 
 def main(arguments: list[str]) -> int:
