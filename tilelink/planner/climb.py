@@ -69,7 +69,7 @@ class Climb:
     def _likely(self, index: int) -> float:
         """What the likely choices of a structure take at least: those that are fast come first, and bound the others."""
         search, _ = self._descent(index)
-        return search.timing.us(search.likely(), 0.0) if search is not None else math.inf
+        return search.likely_us if search is not None else math.inf
 
     def front(self) -> list[Candidate]:
         """After `best`: the best choices of each set of kinds of movers, the fastest first; those that come near the best one

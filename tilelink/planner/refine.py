@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilelink.ir.choices import ComputeChoice, TritonLoop
 from tilelink.planner.decisions import Option, Slot
 from tilelink.planner.moves import COMPUTE, When, in_step, nearest, other_kinds, values
 from tilelink.planner.search import HOPELESS, Descent, Place
@@ -102,7 +103,8 @@ def _forced(search: Descent, slot: Slot, here: Place) -> Place:
 
 
 def _beginnings(search: Descent, slot: Slot, here: Place) -> Iterator[dict[Slot, Option]]:
-    """Choices with an option of the kind: all else as it is, or with another kind in one more place."""
+    """Choices with an option of the kind: all else as it is, or with another kind in one more place, or with tiles of a loop
+    that are alone on an SM, as they are beside programs that communicate."""
     options, current = search.slots[slot], search.base(here.chosen)
     for option in dict.fromkeys((nearest(options, current[slot]), options[0], options[-1])):
         trial = {**current, slot: option}
@@ -110,3 +112,10 @@ def _beginnings(search: Descent, slot: Slot, here: Place) -> Iterator[dict[Slot,
         for other in search.slots:
             if other != slot:
                 yield from ({**trial, other: group[0]} for group in other_kinds(search.slots[other], current[other]))
+                if alone := [one for one in search.slots[other] if _shares(current[other]) and not _shares(one)]:
+                    yield {**trial, other: nearest(alone, current[other])}
+
+
+def _shares(option: Option) -> bool:
+    loop = option.loop if isinstance(option, ComputeChoice) else None
+    return isinstance(loop, TritonLoop) and loop.tile.per_sm > 1

@@ -167,12 +167,18 @@ class Descent:
                 loops[slot[1]] = found
         return least_of_any_us(self.timing.structure, loops)
 
+    @cached_property
+    def likely_us(self) -> float:
+        """What the likely choices take at least; what all do, where these do not go together, which says nothing of others."""
+        us = self.timing.us(self.likely(), 0.0)
+        return us if math.isfinite(us) else self.least_us
+
     def likely(self) -> dict[Slot, Option]:
         """Of each decision the option that takes least at least, of each kind by itself, and of these with all other decisions;
         whether or not they go together."""
         found = {slot: options[0] for slot, options in self._by_kind.items()}
         for slot in reversed(found):
-            trials = [{**found, slot: option} for option in self._by_kind[slot]]
+            trials = [{**found, slot: option} for option in (*self._by_kind[slot], *self._in_many(slot))]
             found = min(trials, key=lambda trial: self.timing.us(trial, 0.0))
         return found
 
@@ -184,6 +190,13 @@ class Descent:
             slot: [min(group, key=lambda one: alone_us(structure, slot[1], one)) for group in options.by_kind.values()]
             for slot, options in self.slots.items()
         }
+
+    def _in_many(self, slot: Slot) -> list[Option]:
+        """Of an exchange, by the same movers in as many chunks as there may be: in one it takes least by itself, in many it hides
+        behind tiles."""
+        if slot[0] == COMPUTE:
+            return []
+        return [self.slots[slot].by_first[values(option, When.FIRST)][-1] for option in self._by_kind[slot]]
 
     def _likely_start(self, limit: float) -> Place | None:
         """The likely options, of the kinds that are the fastest with them, decision by decision."""
@@ -254,7 +267,7 @@ def best_of(search: Descent, known: float = math.inf) -> tuple[Candidate | None,
     every = [replace(search, slots=slots) for slots in _starts(search.slots, structure.graph.outputs)]
     reasons = []
     # what is likely to be fast comes first: most of the rest is then passed over
-    least = sorted(((timing.us(one.likely(), 0.0), at) for at, one in enumerate(every)))
+    least = sorted((one.likely_us, at) for at, one in enumerate(every))
     for us, at in least:
         if math.isfinite(known) and us >= WORTH * known:
             reasons.append(f"at least {us:.1f} us")
