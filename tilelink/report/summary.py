@@ -260,8 +260,12 @@ def _item(one: Exposed, total_us: float) -> Html:
         pins = [option(name, value) for name, value in one.pins]
         alone = abs(one.instead_of_us - one.term.us) < _SHOWN
         where = "" if alone else f" in all of {one.term.part.value}"
-        spent = f": {us(one.spent_us)} instead of {us(one.instead_of_us)}{where}, and {us(one.pinned_us)} a call."
-        parts += [" Try ", *_between(pins, " "), spent]
+        more = one.pinned_us - total_us
+        than = f"{us(abs(more))} {'more' if more > 0 else 'less'} than as planned"
+        spent = (
+            f": {us(one.spent_us)} instead of {us(one.instead_of_us)}{where}, and {us(one.pinned_us)} a call, {than}."
+        )
+        parts += [" With ", *_between(pins, " "), spent]
     return el("li", *parts)
 
 
