@@ -22,9 +22,9 @@ from tilelink.ir.spec import (
     Unflatten,
 )
 from tilelink.measuring.library_attention import GatheredAttention
+from tilelink.runtime.bounds import TORCH_DTYPES
 
 _LIGHT = (AllGather, ReduceScatter, AllReduce, Elementwise, Slice, Flatten, Unflatten)  # take no time beside matmuls
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 def alone_calls(spec: BoundSpec, device: str = "cuda") -> list[Callable[[], torch.Tensor]]:
@@ -55,4 +55,4 @@ def _part(value: BoundValue, parts: int) -> tuple[int, ...]:
 
 
 def _random(shape: tuple[int, ...], value: BoundValue, device: str) -> torch.Tensor:
-    return torch.randn(shape, device=device, dtype=_DTYPES[value.dtype])
+    return torch.randn(shape, device=device, dtype=TORCH_DTYPES[value.dtype])
