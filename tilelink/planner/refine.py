@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tilelink.ir.choices import ComputeChoice, TritonLoop
 from tilelink.planner.decisions import Option, Slot
-from tilelink.planner.moves import COMPUTE, When, in_step, nearest, other_kinds, values
+from tilelink.planner.moves import COMPUTE, Options, When, in_step, nearest, other_kinds, values
 from tilelink.planner.search import HOPELESS, Descent, Place
 from tilelink.planner.structure import Structure
 from tilelink.planner.timing import Candidate
@@ -112,8 +112,13 @@ def _beginnings(search: Descent, slot: Slot, here: Place) -> Iterator[dict[Slot,
         for other in search.slots:
             if other != slot:
                 yield from ({**trial, other: group[0]} for group in other_kinds(search.slots[other], current[other]))
-                if alone := [one for one in search.slots[other] if _shares(current[other]) and not _shares(one)]:
-                    yield {**trial, other: nearest(alone, current[other])}
+                yield from ({**trial, other: one} for one in _alone(search.slots[other], current[other]))
+
+
+def _alone(options: Options, now: Option) -> list[Option]:
+    """The nearest tiles that are alone on an SM, where those of `now` share it."""
+    found = [one for one in options if not _shares(one)] if _shares(now) else []
+    return [nearest(found, now)] if found else []
 
 
 def _shares(option: Option) -> bool:
