@@ -92,10 +92,10 @@ def test_a_thousand_ranks(overlap: tilelink.Overlap) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overlap", "nodes", "usual_s"), [(ag_gemm, 128, 15.0), (gemm_rs, 32, 10.0)], ids=["1,024 gather", "256 scatter"]
+    ("overlap", "nodes", "usual_s"), [(ag_gemm, 128, 4.0), (gemm_rs, 128, 13.0)], ids=["gather", "scatter"]
 )
 @pytest.mark.slow
-def test_many_nodes(overlap: tilelink.Overlap, nodes: int, usual_s: float) -> None:
+def test_a_thousand_ranks_of_nodes(overlap: tilelink.Overlap, nodes: int, usual_s: float) -> None:
     """Nodes are alike, and so are ranks of each node."""
     ranks = nodes * 8
     sizes = {"M": 256 * ranks, "K": 4096 if overlap is ag_gemm else 64 * ranks}

@@ -16,7 +16,7 @@ from tests.proof.happens_before.programs import Clock, Env, Key, Lock, Programs,
 from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import NoSuchEntry, Number, names_in
 from tilelink.schedule.memory import Memory, Region
-from tilelink.schedule.roles import Schedule
+from tilelink.schedule.roles import Schedule, Sms
 from tilelink.schedule.steps import Call, Load, Move, Notify, Step, Store, Wait
 
 
@@ -272,4 +272,8 @@ def refutes(schedule: Schedule, tables: Mapping[str, np.ndarray], calls: int) ->
         return f"no meaning: {error!r}"
     if any(role.programs < 1 for launch in schedule.launches for role in launch.roles):
         return "no program"
+    for launch in schedule.launches:
+        own = [role for role in launch.roles[-1:] if isinstance(role.engine, Sms) and not role.inside]
+        if not own and any(role.inside for role in launch.roles):
+            return "warps in programs of nobody"
     return ""

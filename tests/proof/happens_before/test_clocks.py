@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.schedule.network_operators import OPERATORS as NETWORK
 from tests.schedule.operators import OPERATORS
-from tilelink.proof.happens_before import clocks, columns, walk
-from tilelink.proof.happens_before.clocks import Told
+from tilelink.proof.happens_before import added, clocks, columns, walk
+from tilelink.proof.happens_before.added import Told
 from tilelink.proof.happens_before.columns import Columns
 from tilelink.proof.happens_before.events import Events
 from tilelink.proof.happens_before.expand import expanded
@@ -50,7 +50,10 @@ class Whole:
     def met(self, some: Sequence[int]) -> int:
         return self.ended(some, np.zeros(0, np.int64), np.zeros(0, np.int64))
 
-    def ended(self, some: Sequence[int], programs: Ints, times: Ints) -> int:
+    def with_ends(self, *_: object) -> None:
+        """Nothing is found by them."""
+
+    def ended(self, some: Sequence[int], programs: Ints, times: Ints, _calls: int = 0) -> int:
         return self._new(np.maximum.reduce([self.kept[one] for one in some]), programs, times)
 
     def knows(self, clock: int, turn: int, program: int, time: int) -> bool:
@@ -77,6 +80,7 @@ def test_each_segment_knows_what_is_defined(
 ) -> None:
     monkeypatch.setattr(columns, "FEW", few)
     monkeypatch.setattr(clocks, "LARGE", 0)
+    monkeypatch.setattr(added, "IN_A_ROW", in_a_row)
     monkeypatch.setattr(clocks, "IN_A_ROW", in_a_row)
     found = walked(name)
     monkeypatch.setattr(walk, "Clocks", Whole)
@@ -89,6 +93,8 @@ def test_each_segment_knows_what_is_defined(
             assert found.clocks.knows(mine, 0, program, int(at[program]))
             assert not found.clocks.knows(mine, 0, program, int(at[program]) + 1)
         assert found.clocks.knows_all(mine, programs, at).all()
+        assert found.clocks.know(programs * 0 + mine, programs, at).all()
+        assert not found.clocks.know(programs * 0 + mine, programs, at + 1).any()
         assert np.array_equal(found.clocks[mine], at)
 
 
@@ -101,7 +107,7 @@ def test_columns_are_joined_rank_by_rank(values: list[list[list[int]]]) -> None:
     made = []
     for rows in values:
         programs, times = np.arange(80), np.array(rows).reshape(-1)
-        made.append(kept.having(kept.nothing, programs, times))
+        made.append(kept.having(kept.of[0], programs, times))
         assert np.array_equal(kept.values(made[-1]), times)
     for one, first in zip(made, values, strict=True):
         for other, second in zip(made, values, strict=True):

@@ -9,99 +9,65 @@ be: who reads has just waited for who wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilelink.proof.happens_before.columns import Column, Columns, Row
+from tilelink.proof.happens_before.added import IN_A_ROW, Made, Told, latest
+from tilelink.proof.happens_before.columns import Columns, Row
+from tilelink.proof.happens_before.ended import Ended, Some
 from tilelink.proof.happens_before.turns import Turns
 from tilelink.schedule.index import Ints
 
 LARGE = 1 << 14  # programs, of which clocks are added up at once if there are fewer
-IN_A_ROW = 64  # clocks, each of which adds to the one before: one of so many is kept added up
-PATIENCE = 1 << 14  # raises that are looked at before a clock is added up
+FEW = 256  # questions, of which the answers say whether it is worth while to ask all
 NEVER = 1 << 62
+SOME = 8  # times a few programs are looked at by themselves
 _NONE: Ints = np.zeros(0, np.int64)
 
 
-def _latest(programs: Ints, times: Ints) -> dict[int, int]:
-    """By program, the latest time."""
-    by = np.argsort(times, kind="stable")
-    return dict(zip(programs[by].tolist(), times[by].tolist(), strict=True))
-
-
-@dataclass(frozen=True)
-class Told:
-    """Raises of a word, as its owner sees them: `clocks`, to be turned by `turns`, are what raisers knew.
-
-    Raise `of` was made by `programs` at their `times`. Who knows a program at its time in `since` knows all that this raise
-    tells of it: raises follow each other from then on.
-    """
-
-    clocks: Ints
-    turns: Ints
-    of: Ints
-    programs: Ints
-    times: Ints
-    since: Ints
-
-    @cached_property
-    def by(self) -> frozenset[int]:
-        """The clocks, each once."""
-        return frozenset(self.clocks.tolist())
-
-    @cached_property
-    def heard(self) -> dict[int, int]:
-        return _latest(self.programs, self.times)
-
-    def pairs(self, some: Ints) -> Iterator[tuple[int, list[int]]]:
-        """The clocks of some raises, and the turns of each, ascending."""
-        if len(self.clocks) == 1 or len(some) == 1:
-            one = some[0]
-            yield self.clocks.item(one), [self.turns.item(one)]
-            return
-        turns: dict[int, list[int]] = {}
-        for clock, turn in sorted(set(zip(self.clocks[some].tolist(), self.turns[some].tolist(), strict=True))):
-            turns.setdefault(clock, []).append(turn)
-        yield from turns.items()
-
-
-class _Made(NamedTuple):
-    """What a clock is made of: other clocks, and raises."""
-
-    of: tuple[int, ...]
-    told: Told | None
+def _alike(numbers: Ints) -> list[Ints]:
+    """Where each number stands, which are not negative. Those of 16 bits are sorted fast."""
+    if not len(numbers):
+        return []
+    by = np.argsort(numbers.astype(np.uint16) if int(numbers.max()) < 1 << 16 else numbers, kind="stable")
+    return np.split(by, np.flatnonzero(np.diff(numbers[by])) + 1)
 
 
 class Clocks:
     def __init__(self, turns: Turns, width: int, most: int) -> None:
         """`width`: programs of a rank, `most`: the latest time."""
         self.turns, self.width, self.large = turns, width, turns.ranks * width > LARGE
-        self.columns = Columns(turns, width, most)
-        self._made = [_Made((), None)]
+        self._made = [Made((), None)]
         self._begin = [0]  # of each clock the one that it was, before it learned of raises one by one
-        self._added_up: dict[int, Column] = {0: self.columns.nothing}
+        self._depth = [0]  # clocks since then
+        self._in_a_row: dict[int, tuple[dict[int, int], int]] = {}
+        self.columns = Columns(turns, width, most, self._made)
+        self.ends: Ended | None = None
+        self._most, self._some = most, list[Some]()
 
     def __getitem__(self, clock: int) -> Row:
         """What is known of all programs, in the order of ranks."""
-        return self.columns.values(self._column(clock))
+        return self.columns.values(self.columns[clock])
+
+    def with_ends(self, group: Ints, calls: int) -> None:
+        """Remember which programs end together (see `Ended`)."""
+        self.ends = Ended(self.turns, self._made, group, calls) if self.large else None
 
     def _new(self, of: tuple[int, ...], told: Told | None) -> int:
-        self._made.append(_Made(of, told))
-        number = len(self._begin)
+        number = len(self._made)
+        self._made.append(Made(of, told))
         self._begin.append(self._begin[of[0]] if len(of) == 1 else number)
+        self._depth.append(self._depth[of[0]] + 1 if len(of) == 1 else 0)
         if not self.large:
-            self._add_up(number, [number], list(of))
+            self.columns.add_up(number, [number], list(of))
         return number
 
     # ---- what is learned ----
     def joined(self, clock: int, told: Told) -> int:
         """`clock` and what was known at the raises."""
-        column = self._added_up.get(clock)
+        column = self.columns.of.get(clock)
         if column is not None and self.columns.known(column, told.programs, told.times).all():
             return clock
         return self._new((clock,), told)
@@ -110,9 +76,24 @@ class Clocks:
         some = tuple(dict.fromkeys(clocks))
         return some[0] if len(some) == 1 else self._new(some, None)
 
-    def ended(self, clocks: Sequence[int], programs: Ints, times: Ints) -> int:
-        """What is known behind the ends of programs."""
-        return self._new(tuple(dict.fromkeys(clocks)), Told(_NONE, _NONE, programs * 0, programs, times, times))
+    def ended(self, clocks: Sequence[int], programs: Ints, times: Ints, calls: int) -> int:
+        """What is known behind the ends of all programs of a rank that end together, in so many calls by now."""
+        new = self._new(tuple(dict.fromkeys(clocks)), Told(_NONE, _NONE, programs * 0, programs, times, times))
+        if self.ends is not None:
+            self.ends.ends(new, programs, times, calls, self._learned(clocks))
+        return new
+
+    def _learned(self, clocks: Sequence[int]) -> Iterable[Told]:
+        """The raises of which these clocks have learned one by one."""
+        todo, seen, found = list(clocks), set(clocks), dict[int, Told]()
+        while todo:
+            of, told = self._made[todo.pop()]
+            if told is not None:
+                found[id(told)] = told
+            if len(of) == 1 and of[0] not in seen:
+                seen.add(of[0])
+                todo.append(of[0])
+        return found.values()
 
     # ---- what is known ----
     def turned(self, programs: Ints, turn: int | Ints) -> Ints:
@@ -128,27 +109,92 @@ class Clocks:
         here = np.array([self.turns.numbers(program, turn, self.width)])
         return bool(self.knows_all(clock, here, np.array([time]))[0])
 
+    def know(self, clocks: Ints, programs: Ints, times: Ints) -> NDArray[np.bool_]:
+        """Whether each clock has the program beside it at the time beside it."""
+        known = np.zeros(len(clocks), bool)
+        if self.ends is not None and len(clocks):
+            begins = np.array(self._begin)[clocks]
+            for some in _alike(begins):  # of which there are few
+                for those in (some[:: len(some) // FEW], some) if len(some) > FEW else (some,):
+                    known[those] = self.ends.knows(int(begins[some[0]]), programs[those], times[those])
+                    if not known[those].any():  # what is of the same call is asked otherwise
+                        break
+        rest = np.flatnonzero(~known)
+        for some in (rest[those] for those in _alike(clocks[rest])):
+            known[some] = self.knows_all(int(clocks[some[0]]), programs[some], times[some])
+        return known
+
     def knows_all(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
         """Whether `clock` has each of these programs at its time."""
-        if clock not in self._added_up and self._hears(clock, programs, times):
-            return np.ones(len(programs), bool)
-        return self.columns.known(self._column(clock), programs, times)
+        if clock in self.columns.of:
+            return self._added_up(clock, programs, times)
+        known, left = np.ones(len(programs), bool), np.arange(len(programs))
+        for ask in (self._told, self._of_begin, self._of_ends, self._of_some, self._added_up):  # the cheap ones first
+            known[left] = ask(clock, programs[left], times[left])
+            left = np.flatnonzero(~known)
+            if not len(left):
+                break
+        return known
 
-    def _hears(self, clock: int, programs: Ints, times: Ints) -> bool:
-        """Whether the raises that a clock is made of tell of all these programs, the latest ones first."""
-        begin = self._begin[clock]
-        known = self.columns.known(self._column(begin), programs, times)
-        left = _latest(programs[~known], times[~known])
-        patience = PATIENCE
-        while left and clock != begin and patience > 0:
-            of, told = self._made[clock]
-            heard = told.heard if told is not None else {}
-            some = heard if len(heard) < len(left) else left
-            patience -= len(some)
-            for program in [one for one in some if heard.get(one, -1) >= left.get(one, NEVER)]:
-                del left[program]
-            (clock,) = of
-        return not left
+    def _added_up(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
+        return self.columns.known(self.columns[clock], programs, times)
+
+    def _of_ends(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
+        if self.ends is None:
+            return np.zeros(len(programs), bool)
+        return self.ends.knows(clock, programs, times)
+
+    def _of_begin(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
+        return self._of_ends(self._begin[clock], programs, times)
+
+    def _told(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
+        """What the raises that a clock has learned of one by one tell, the latest ones first."""
+        left = latest(programs, times)
+        while clock not in self.columns.of:
+            heard, before = self._heard(clock)
+            for program in heard if len(heard) == 1 else heard.keys() & left.keys():
+                if left.get(program, NEVER) <= heard[program]:
+                    del left[program]
+            if not left:
+                return np.ones(len(programs), bool)
+            if before is None:
+                return ~np.isin(programs, list(left))
+            clock = before
+        return ~np.isin(programs, list(left)) | self.columns.known(self.columns.of[clock], programs, times)
+
+    def _heard(self, clock: int) -> tuple[dict[int, int], int | None]:
+        """Of which programs a clock has just heard at what time, and the clock before, if it is of one; of one in `IN_A_ROW`
+        clocks, of which so many programs the last ones have."""
+        of, told = self._made[clock]
+        before = of[0] if len(of) == 1 else None
+        if before is None or self._depth[clock] % IN_A_ROW:
+            return told.heard if told is not None else {}, before
+        found = self._in_a_row.get(clock)
+        if found is None:
+            heard, here, left = dict[int, int](), clock, IN_A_ROW
+            while left:
+                (here,), told = self._made[here]
+                left -= 1
+                for program, time in told.heard.items() if told is not None else ():
+                    heard[program] = max(heard.get(program, time), time)
+            found = self._in_a_row[clock] = heard, here
+        return found
+
+    def _of_some(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
+        """What is known of a few programs of each rank, and of those next to them."""
+        known, places = np.zeros(len(programs), bool), programs % self.width
+        left = np.arange(len(programs))
+        for few in range(SOME):
+            if few == len(self._some):
+                self._some.append(Some(self.turns, self._made, self.width, int(places[left].min()), self._most))
+            some = self._some[few]
+            those = some.has(places[left])
+            here, left = left[those], left[~those]
+            if len(here):
+                known[here] = some.knows(clock, programs[here], times[here])
+            if not len(left):
+                break
+        return known
 
     def unaware(self, told: Told, programs: Ints, times: Ints) -> int:
         """The first raise whose makers did not know these programs at these times, and are not them; -1: all did."""
@@ -167,64 +213,3 @@ class Clocks:
                         found = min(found, one)
                         break
         return found if found < len(raises) else -1
-
-    # ---- adding up ----
-    def _column(self, clock: int) -> Column:
-        """A clock is made of earlier ones, so that this ends."""
-        todo = [clock]
-        while todo:
-            one = todo[-1]
-            if one in self._added_up:
-                todo.pop()
-                continue
-            parts, begins = self._parts(one)
-            told = (self._made[part].told for part in parts)
-            needed = set[int]().union(*(some.by for some in told if some is not None)).difference(self._added_up)
-            if needed:
-                todo.extend(sorted(needed, reverse=True))
-            else:
-                self._add_up(one, parts, begins)
-        return self._added_up[clock]
-
-    def _parts(self, clock: int) -> tuple[list[int], list[int]]:
-        """Clocks that it is made of and that are not added up, itself among them, and those behind them that are."""
-        todo, parts, begins = [clock], {clock}, set[int]()
-        while todo:
-            for one in self._made[todo.pop()].of:
-                if one in self._added_up:
-                    begins.add(one)
-                elif one not in parts:
-                    parts.add(one)
-                    todo.append(one)
-        return sorted(parts), sorted(begins)
-
-    def _add_up(self, clock: int, parts: list[int], begins: list[int]) -> None:
-        column = self.columns.all(self._added_up[one] for one in begins)
-        in_a_row = len(begins) == 1 and all(len(self._made[one].of) == 1 for one in parts)
-        step = IN_A_ROW if in_a_row else len(parts)
-        for first in range(0, len(parts), step):
-            some = parts[first : first + step]
-            column = self._learned(column, [told for one in some if (told := self._made[one].told) is not None])
-            if in_a_row:
-                self._added_up[some[-1]] = column
-        self._added_up[clock] = column
-
-    def _learned(self, column: Column, several: list[Told]) -> Column:
-        """The raises at once, as most of their makers knew the same, seen from other ranks. Who knows a raise knows what its
-        makers knew, so those are skipped."""
-        turns: dict[int, set[int]] = {}
-        new = list[Told]()
-        for told in {id(one): one for one in several}.values():
-            known = self.columns.known(column, told.programs, told.times)
-            if known.all():
-                continue
-            new.append(told)
-            if len(told.clocks):
-                for one, some in told.pairs(told.of if len(told.of) == 1 else told.of[~known]):
-                    turns.setdefault(one, set()).update(some)
-        if not new:
-            return column
-        seen = (self.columns.seen(self._added_up[one], sorted(some)) for one, some in turns.items())
-        column = self.columns.all([column, *seen])
-        programs, times = ([getattr(one, name) for one in new] for name in ("programs", "times"))
-        return self.columns.having(column, np.concatenate(programs), np.concatenate(times))

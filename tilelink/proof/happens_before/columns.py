@@ -4,35 +4,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilelink.proof.happens_before.added import AddedUp, Column, Made, Told
 from tilelink.proof.happens_before.turns import Turns
 from tilelink.schedule.index import Ints
 
-Column = NDArray[np.int32]
 Row = NDArray[np.signedinteger]
 
 FEW = 16  # rows, which are joined as they are, and not each pair of them once
 
 
-class Columns:
-    def __init__(self, turns: Turns, width: int, most: int) -> None:
+class Columns(AddedUp):
+    def __init__(self, turns: Turns, width: int, most: int, made: Sequence[Made] = ()) -> None:
         """`width`: programs of a rank, `most`: the latest time."""
-        self.turns, self.width = turns, width
+        super().__init__(turns, made)
+        self.width = width
         self._rows: Row = np.zeros((FEW, width), np.int16 if most < 1 << 15 else np.int64)
         self._row_of: dict[bytes, int] = {self._rows[0].tobytes(): 0}
         self._joined: dict[tuple[int, int], int] = {}  # a few at a time
         self._pairs = _Pairs()  # many at a time
         self._raised: dict[tuple[int, int, int], int] = {}
-        self._order: dict[int, Ints] = {}
-
-    @property
-    def nothing(self) -> Column:
-        return np.zeros(self.turns.ranks, np.int32)
 
     def values(self, column: Column) -> Row:
         """What is known of all programs, in the order of ranks."""
@@ -73,9 +68,6 @@ class Columns:
         return found
 
     # ---- columns ----
-    def all(self, columns: Iterable[Column]) -> Column:
-        return reduce(self.maximum, columns)
-
     def maximum(self, one: Column, other: Column) -> Column:
         where = np.flatnonzero(one != other)
         if not len(where):
@@ -105,6 +97,27 @@ class Columns:
             made[new] = self._row(rows[new])
         return made
 
+    def learned(self, column: Column, clocks: list[int]) -> Column:
+        """The raises at once, as most of their makers knew the same, seen from other ranks. Who knows a raise knows what its
+        makers knew, so those are skipped."""
+        several = [told for one in clocks if (told := self.made[one].told) is not None]
+        turns: dict[int, set[int]] = {}
+        new = list[Told]()
+        for told in {id(one): one for one in several}.values():
+            known = self.known(column, told.programs, told.times)
+            if known.all():
+                continue
+            new.append(told)
+            if len(told.clocks):
+                for one, some in told.pairs(told.of if len(told.of) == 1 else told.of[~known]):
+                    turns.setdefault(one, set()).update(some)
+        if not new:
+            return column
+        seen = (self.seen(self.of[one], sorted(some)) for one, some in turns.items())
+        column = self.all([column, *seen])
+        programs, times = ([getattr(one, name) for one in new] for name in ("programs", "times"))
+        return self.having(column, np.concatenate(programs), np.concatenate(times))
+
     def having(self, column: Column, programs: Ints, times: Ints) -> Column:
         """The column that has these programs as well."""
         new = column.copy()
@@ -120,43 +133,6 @@ class Columns:
             np.maximum.at(row, places[some], times[by][some].astype(row.dtype))
             new[rank] = self._row(row)
         return new
-
-    def seen(self, column: Column, turns: list[int]) -> Column:
-        """The join of a column as seen from several turns, ascending: inside of blocks, then from block to block."""
-        if len(turns) == 1:
-            return self._turned(column, turns[0])
-        inner = self.turns.inner
-        inside: dict[int, list[int]] = {}
-        for turn in turns:
-            inside.setdefault(turn // inner, []).append(turn % inner)
-        blocks: dict[tuple[int, ...], list[int]] = {}
-        for block, some in inside.items():
-            blocks.setdefault(tuple(some), []).append(block)
-        each = (self._circle(self._circle(column, some, 1), of, inner) for some, of in blocks.items())
-        return reduce(self.maximum, each)
-
-    def _circle(self, column: Column, turns: Sequence[int], unit: int) -> Column:
-        """The same along one circle, of which a step is a turn of `unit`; neighbours by doubling."""
-        out: Column | None = None
-        while turns:
-            first = turns[0]
-            many = next((n for n, one in enumerate(turns) if one != first + n), len(turns))
-            one, width = self._turned(column, first * unit), 1
-            while 2 * width <= many:
-                one, width = self.maximum(one, self._turned(one, width * unit)), 2 * width
-            if width < many:
-                one = self.maximum(one, self._turned(one, (many - width) * unit))
-            out, turns = one if out is None else self.maximum(out, one), turns[many:]
-        assert out is not None
-        return out
-
-    def _turned(self, column: Column, turn: int) -> Column:
-        if not turn:
-            return column
-        order = self._order.get(turn)
-        if order is None:
-            order = self._order[turn] = self.turns.numbers(np.arange(self.turns.ranks), turn)
-        return column[order]
 
 
 _EMPTY = -1

@@ -198,11 +198,7 @@ class _Accesses:
 
     def _know(self, events: Ints, who: Ints, time: Ints) -> NDArray[np.bool_]:
         """Whether events know programs at a time."""
-        need, clock = self.clocks.turned(who, self.turn[events]), self.clock[events]
-        known, by = np.empty(len(events), bool), _by(clock)
-        for some in np.split(by, np.flatnonzero(np.diff(clock[by])) + 1) if len(by) else ():
-            known[some] = self.clocks.knows_all(int(clock[some[0]]), need[some], time[some])
-        return known
+        return self.clocks.know(self.clock[events], self.clocks.turned(who, self.turn[events]), time)
 
     def _ordered(self, first: Ints, second: Ints) -> None:
         known = self._known(self.which[first], self.which[second])

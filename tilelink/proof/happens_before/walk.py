@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilelink.proof.happens_before.clocks import Clocks, Told
+from tilelink.proof.happens_before.added import Told
+from tilelink.proof.happens_before.clocks import Clocks
 from tilelink.proof.happens_before.events import Events
 from tilelink.proof.happens_before.flights import FLIGHTS, IN_ORDER
 from tilelink.proof.happens_before.operations import Operations
@@ -46,6 +47,7 @@ class Walk:
     def __init__(self, events: Events) -> None:
         self.events, self.calls, self.width = events, events.calls, events.width
         self.clocks = Clocks(events.plan.turns, events.width, max(events.end_time, default=0))
+        self.clocks.with_ends(self._groups(), self.calls)
         self.operations = Operations(events)
         self.words = Words(events, self.operations, self.clocks)
         self.clock_of = self.words.clock_of
@@ -63,6 +65,13 @@ class Walk:
         self.done: dict[tuple[int, int, int], int] = {}  # the clocks with which launches end; -1: the call before
         self.launch_of = {one: number for number, (programs, _) in enumerate(events.plan.launches) for one in programs}
         self.last_of = {last: number for number, (_, last) in enumerate(events.plan.launches)}
+
+    def _groups(self) -> Ints:
+        """Of each program of a rank, a number of those that end together."""
+        group = np.zeros(self.width, np.int64)
+        for number, (programs, last) in enumerate(self.events.plan.launches):
+            group[programs], group[last] = 2 * number + 1, 2 * number + 2
+        return group
 
     def walked(self) -> Walk:
         for rank in range(self.events.period):
@@ -132,8 +141,8 @@ class Walk:
 
     def _ended(self, runs: list[int]) -> int:
         """What is known behind the ends of runs."""
-        times = np.array([self.events.end_time[one] for one in runs])
-        return self.clocks.ended([self.state[one].clock for one in runs], np.array(runs) // self.calls, times)
+        programs, times = np.array(runs) // self.calls, np.array([self.events.end_time[one] for one in runs])
+        return self.clocks.ended([self.state[one].clock for one in runs], programs, times, runs[0] % self.calls + 1)
 
     def _finish(self, run: int) -> None:
         place, call = divmod(run, self.calls)

@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from tilelink.proof.happens_before.clocks import Clocks, Told
+from tilelink.proof.happens_before.added import Told
+from tilelink.proof.happens_before.clocks import Clocks
 from tilelink.proof.happens_before.events import Events
 from tilelink.proof.happens_before.operations import Operations
 from tilelink.proof.happens_before.refuted import Place, Refuted, Wrong
