@@ -135,12 +135,13 @@ def main() -> None:
     fused = FusedOperators(symm_mem._fused_all_gather_matmul_fallback, symm_mem._fused_matmul_reduce_scatter_fallback)
     found, loops = {}, dict[str, bool]()
     rows = select(WITHOUT_EXPERTS, ["64x32x64"], "fp32", num_ranks)
+    rows += select([Operator.GEMM_AR], ["7x32x64"], "fp32", num_ranks)
     rows += select(WITH_EXPERTS, ["24x32x16x6x3"], "fp32", num_ranks, [Routing.HOT7])
     for row in rows:
         problem = make_problem(row, device, torch.device("cpu"), 3)
         loop = fused_loop(problem)
         absent = Candidate("planned", Origin.PLANNED, None, "no GPU")
-        contenders = [ours(absent), *baselines(row.operator, fused)]
+        contenders = [ours(absent), *baselines(row.operator, fused, row.m % num_ranks == 0)]
         results = measure_row(device, problem, contenders, Options(rounds=2), lambda step, contender: None)
         found[row.key] = [asdict(result) for result in results]
         if loop is not None:

@@ -11,6 +11,7 @@ import pytest
 
 from tilelink.bench.rows import WITH_EXPERTS
 
+UNEVEN = "gemm_ar 7x32x64 fp32"  # rows that two ranks cannot share
 SCRIPT = Path(__file__).with_name("gloo_ranks.py")
 
 
@@ -46,8 +47,13 @@ def test_baselines_compute_the_operation_on_two_ranks(tmp_path: Path) -> None:
     assert both[0] == both[1]  # what is compared and timed is shared
     first = both[0]["rows"]
     plain = {key: results for key, results in first.items() if "x6x3" not in key}
-    assert len(plain) == 4 and len(first) == 4 + len(WITH_EXPERTS)
+    uneven = {result["name"]: result for result in plain.pop(UNEVEN)}
+    assert "as many rows" in uneven["async_tp"]["failure"] and "as many rows" in uneven["async_tp_graph"]["failure"]
+    assert uneven["nccl_cublas"]["failure"] == "" and uneven["nccl_cublas"]["median_us"] > 0
+    assert len(plain) == 4 and len(first) == 5 + len(WITH_EXPERTS)
     for key, results in first.items():
+        if key == UNEVEN:
+            continue
         by_name = {result["name"]: result for result in results}
         has_experts = key not in plain
         baselines = ("nccl_grouped",) if has_experts else ("nccl_cublas", "async_tp")

@@ -48,14 +48,15 @@ def torch_fused() -> FusedOperators:
     return FusedOperators(ops.fused_all_gather_matmul, ops.fused_matmul_reduce_scatter)
 
 
-def baselines(operator: Operator, fused: FusedOperators) -> list[Contender]:
-    """All that apply to an operator, its parts last."""
+def baselines(operator: Operator, fused: FusedOperators, shared: bool = True) -> list[Contender]:
+    """All that apply to an operator, its parts last. `shared`: each rank can have as many of the rows."""
     if operator in WITH_EXPERTS:
         return expert_baselines(operator)
+    uneven = "" if shared else "no operator: fused_matmul_reduce_scatter needs as many rows for each rank"
     found = [Contender("nccl_cublas", Kind.BASELINE, Mode.GRAPH, sequential, host=True)]
     overlapped = partial(async_tp, fused=fused)
-    found.append(Contender("async_tp", Kind.BASELINE, Mode.EAGER, overlapped, host=True))
-    found.append(Contender("async_tp_graph", Kind.BASELINE, Mode.GRAPH, overlapped))
+    found.append(Contender("async_tp", Kind.BASELINE, Mode.EAGER, overlapped, host=True, failure=uneven))
+    found.append(Contender("async_tp_graph", Kind.BASELINE, Mode.GRAPH, overlapped, failure=uneven))
     for chunks in TWO_STREAM_CHUNKS:
         found.append(Contender(f"two_stream_{chunks}", Kind.BASELINE, Mode.GRAPH, partial(two_streams, chunks=chunks)))
     if operator is Operator.GEMM_AR:

@@ -115,7 +115,8 @@ def _results_of(job: Job, planned: PlannedRow, cuda: CudaDevice, ledger: Ledger,
         contenders += chosen(attention_baselines(row.spec), job.options.against)
     else:
         problem = make_problem(row, cuda, cuda.torch_device, seed)
-        contenders += chosen(baselines(row.operator, torch_fused()), job.options.against)
+        shared = row.m % job.num_ranks == 0
+        contenders += chosen(baselines(row.operator, torch_fused(), shared), job.options.against)
     return measure_row(cuda, problem, ledger.without_lost(planned, contenders), job.options, note)
 
 
