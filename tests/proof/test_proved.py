@@ -92,10 +92,12 @@ def test_a_thousand_ranks(overlap: tilelink.Overlap) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overlap", "nodes", "usual_s"), [(ag_gemm, 128, 4.0), (gemm_rs, 128, 18.0)], ids=["gather", "scatter"]
+    ("overlap", "nodes", "usual_s"),
+    [(ag_gemm, 128, 8.0), (gemm_rs, 32, 6.0), (gemm_rs, 128, 18.0)],
+    ids=["1,024 gather", "256 scatter", "1,024 scatter"],
 )
 @pytest.mark.slow
-def test_a_thousand_ranks_of_nodes(overlap: tilelink.Overlap, nodes: int, usual_s: float) -> None:
+def test_many_nodes(overlap: tilelink.Overlap, nodes: int, usual_s: float) -> None:
     """Nodes are alike, and so are ranks of each node."""
     ranks = nodes * 8
     sizes = {"M": 256 * ranks, "K": 4096 if overlap is ag_gemm else 64 * ranks}

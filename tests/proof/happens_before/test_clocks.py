@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.proof.happens_before.small import small
+from tests.schedule.mutants import mutants
 from tests.schedule.network_operators import OPERATORS as NETWORK
 from tests.schedule.operators import OPERATORS
 from tilelink.proof.happens_before import added, clocks, columns, walk
 from tilelink.proof.happens_before.added import Told
+from tilelink.proof.happens_before.check import ordered
 from tilelink.proof.happens_before.columns import Columns
 from tilelink.proof.happens_before.events import Events
 from tilelink.proof.happens_before.expand import expanded
@@ -96,6 +100,16 @@ def test_each_segment_knows_what_is_defined(
         assert found.clocks.know(programs * 0 + mine, programs, at).all()
         assert not found.clocks.know(programs * 0 + mine, programs, at + 1).any()
         assert np.array_equal(found.clocks[mine], at)
+
+
+@pytest.mark.parametrize("name", ["ag_gemm", "gemm_rs", "queue"])
+def test_mutants_are_refuted_as_where_all_is_added_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule, tables = small(name)
+    some = random.Random(name).sample(list(mutants(schedule)), 30)
+    whole = [ordered(mutant, tables).refutation for _, mutant in some]
+    monkeypatch.setattr(clocks, "LARGE", 0)
+    assert any(whole)
+    assert [ordered(mutant, tables).refutation for _, mutant in some] == whole
 
 
 ROWS = st.lists(st.lists(st.integers(0, 3), min_size=2, max_size=2), min_size=40, max_size=40)
