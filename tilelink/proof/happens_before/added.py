@@ -87,6 +87,19 @@ class AddedUp(ABC):
     def learned(self, column: Column, clocks: list[int]) -> Column:
         """The column, and what was learned at these clocks. The clocks of their raises are added up."""
 
+    def told(self, clocks: list[int]) -> list[Told]:
+        """The raises that were learned of at these clocks, each once."""
+        return [*{id(told): told for one in clocks if (told := self.made[one].told) is not None}.values()]
+
+    def joined(self, column: Column, raises: Iterable[tuple[Told, Ints]]) -> Column:
+        """The column, and what those knew who made some of the raises of each word."""
+        turns: dict[int, set[int]] = {}
+        for told, some in raises:
+            if len(told.clocks):
+                for clock, those in told.pairs(some):
+                    turns.setdefault(clock, set()).update(those)
+        return self.all([column, *(self.seen(self.of[clock], sorted(those)) for clock, those in turns.items())])
+
     def all(self, columns: Iterable[Column]) -> Column:
         return reduce(self.maximum, columns)
 

@@ -16,23 +16,22 @@ from numpy.typing import NDArray
 
 from tilelink.proof.happens_before.added import IN_A_ROW, Made, Told, latest
 from tilelink.proof.happens_before.columns import Columns, Row
-from tilelink.proof.happens_before.ended import Ended, Some
+from tilelink.proof.happens_before.ended import Ended, FewPrograms
+from tilelink.proof.happens_before.events import sorting
 from tilelink.proof.happens_before.turns import Turns
 from tilelink.schedule.index import Ints
 
 LARGE = 1 << 14  # programs, of which clocks are added up at once if there are fewer
-FEW = 256  # questions, of which the answers say whether it is worth while to ask all
+SAMPLE = 256  # questions, of which the answers say whether it is worth while to ask all
 NEVER = 1 << 62
-SOME = 8  # times a few programs are looked at by themselves
+BLOCKS = 8  # of programs next to each other, which are looked at by themselves
 _NONE: Ints = np.zeros(0, np.int64)
 
 
 def _alike(numbers: Ints) -> list[Ints]:
-    """Where each number stands, which are not negative. Those of 16 bits are sorted fast."""
-    if not len(numbers):
-        return []
-    by = np.argsort(numbers.astype(np.uint16) if int(numbers.max()) < 1 << 16 else numbers, kind="stable")
-    return np.split(by, np.flatnonzero(np.diff(numbers[by])) + 1)
+    """Where each number stands, which are not negative."""
+    by = sorting(numbers)
+    return np.split(by, np.flatnonzero(np.diff(numbers[by])) + 1) if len(by) else []
 
 
 class Clocks:
@@ -45,7 +44,7 @@ class Clocks:
         self._in_a_row: dict[int, tuple[dict[int, int], int]] = {}
         self.columns = Columns(turns, width, most, self._made)
         self.ends: Ended | None = None
-        self._most, self._some = most, list[Some]()
+        self._most, self._blocks = most, list[FewPrograms]()
 
     def __getitem__(self, clock: int) -> Row:
         """What is known of all programs, in the order of ranks."""
@@ -115,7 +114,7 @@ class Clocks:
         if self.ends is not None and len(clocks):
             begins = np.array(self._begin)[clocks]
             for some in _alike(begins):  # of which there are few
-                for those in (some[:: len(some) // FEW], some) if len(some) > FEW else (some,):
+                for those in (some[:: len(some) // SAMPLE], some) if len(some) > SAMPLE else (some,):
                     known[those] = self.ends.knows(int(begins[some[0]]), programs[those], times[those])
                     if not known[those].any():  # what is of the same call is asked otherwise
                         break
@@ -129,7 +128,7 @@ class Clocks:
         if clock in self.columns.of:
             return self._added_up(clock, programs, times)
         known, left = np.ones(len(programs), bool), np.arange(len(programs))
-        for ask in (self._told, self._of_begin, self._of_ends, self._of_some, self._added_up):  # the cheap ones first
+        for ask in (self._told, self._of_begin, self._of_ends, self._of_few, self._added_up):  # the cheap ones first
             known[left] = ask(clock, programs[left], times[left])
             left = np.flatnonzero(~known)
             if not len(left):
@@ -180,18 +179,19 @@ class Clocks:
             found = self._in_a_row[clock] = heard, here
         return found
 
-    def _of_some(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
+    def _of_few(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
         """What is known of a few programs of each rank, and of those next to them."""
         known, places = np.zeros(len(programs), bool), programs % self.width
         left = np.arange(len(programs))
-        for few in range(SOME):
-            if few == len(self._some):
-                self._some.append(Some(self.turns, self._made, self.width, int(places[left].min()), self._most))
-            some = self._some[few]
-            those = some.has(places[left])
+        for number in range(BLOCKS):
+            if number == len(self._blocks):
+                first = int(places[left].min())
+                self._blocks.append(FewPrograms(self.turns, self._made, self.width, first, self._most))
+            block = self._blocks[number]
+            those = block.has(places[left])
             here, left = left[those], left[~those]
             if len(here):
-                known[here] = some.knows(clock, programs[here], times[here])
+                known[here] = block.knows(clock, programs[here], times[here])
             if not len(left):
                 break
         return known

@@ -100,21 +100,15 @@ class Columns(AddedUp):
     def learned(self, column: Column, clocks: list[int]) -> Column:
         """The raises at once, as most of their makers knew the same, seen from other ranks. Who knows a raise knows what its
         makers knew, so those are skipped."""
-        several = [told for one in clocks if (told := self.made[one].told) is not None]
-        turns: dict[int, set[int]] = {}
-        new = list[Told]()
-        for told in {id(one): one for one in several}.values():
+        new, raises = list[Told](), list[tuple[Told, Ints]]()
+        for told in self.told(clocks):
             known = self.known(column, told.programs, told.times)
-            if known.all():
-                continue
-            new.append(told)
-            if len(told.clocks):
-                for one, some in told.pairs(told.of if len(told.of) == 1 else told.of[~known]):
-                    turns.setdefault(one, set()).update(some)
+            if not known.all():
+                new.append(told)
+                raises.append((told, told.of if len(told.of) == 1 else told.of[~known]))
         if not new:
             return column
-        seen = (self.seen(self.of[one], sorted(some)) for one, some in turns.items())
-        column = self.all([column, *seen])
+        column = self.joined(column, raises)
         programs, times = ([getattr(one, name) for one in new] for name in ("programs", "times"))
         return self.having(column, np.concatenate(programs), np.concatenate(times))
 

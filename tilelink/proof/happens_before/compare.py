@@ -13,7 +13,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from tilelink.proof.happens_before.events import Boxes, Events, grouped, numbered
+from tilelink.proof.happens_before.events import Boxes, Events, grouped, numbered, sorting
 from tilelink.proof.happens_before.refuted import Refuted, Wrong
 from tilelink.proof.happens_before.rows import EVERYTHING, Kind
 from tilelink.proof.happens_before.walk import Walk
@@ -49,12 +49,6 @@ def _once(events: Events) -> Ints:
     kept = (events.kind >= Kind.READ) & ~plain
     kept[reads[first]] = True
     return np.flatnonzero(kept)
-
-
-def _by(numbers: Ints) -> Ints:
-    """The order that sorts numbers which are not negative, equal ones as they stand. Numbers of 16 bits are sorted fast."""
-    small = not len(numbers) or int(numbers.max()) < 1 << 16
-    return np.argsort(numbers.astype(np.uint16) if small else numbers, kind="stable")
 
 
 _NOBODY = -1  # no program: who several readers are
@@ -113,7 +107,7 @@ class _Accesses:
         self.who, self.time = walk.clocks.seen(events.run[walked] // events.calls, self.turn), events.time[walked]
         self.who[several] = _NOBODY
         which, cell = boxes.cells(events.key[walked] - boxes.first)
-        by = _by(cell)
+        by = sorting(cell)
         self.which, self.cell = which[by], cell[by]
         self.writes, self.here = (self.kind >= Kind.EMPTY)[self.which], np.arange(len(by))
         self.last = self._last_write()

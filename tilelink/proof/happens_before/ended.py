@@ -13,7 +13,7 @@ from tilelink.proof.happens_before.turns import Turns
 from tilelink.schedule.index import Ints
 
 
-class _Few(AddedUp):
+class _Small(AddedUp):
     """Columns of `many` numbers for each rank."""
 
     def __init__(self, turns: Turns, made: Sequence[Made], many: int, most: int) -> None:
@@ -24,13 +24,8 @@ class _Few(AddedUp):
         return np.maximum(one, other)
 
     def learned(self, column: Column, clocks: list[int]) -> Column:
-        turns: dict[int, set[int]] = {}
-        several = {id(told): told for one in clocks if (told := self.made[one].told) is not None}.values()
-        for told in several:
-            if len(told.clocks):
-                for one, some in told.pairs(np.arange(len(told.clocks))):
-                    turns.setdefault(one, set()).update(some)
-        column = self.all([column, *(self.seen(self.of[one], sorted(some)) for one, some in turns.items())])
+        several = self.told(clocks)
+        column = self.joined(column, ((one, np.arange(len(one.clocks))) for one in several))
         return self.having(column, clocks, several)
 
     @abstractmethod
@@ -38,7 +33,7 @@ class _Few(AddedUp):
         """The column, and what these clocks were told themselves."""
 
 
-class Ended(_Few):
+class Ended(_Small):
     """In how many calls programs are known to have ended together: those of a launch, what stands behind them, and who calls.
 
     Who knows such an end knows all that each of them did before, and what they have heard of others of their rank. What is
@@ -87,7 +82,7 @@ class Ended(_Few):
         return column
 
 
-class Some(_Few):
+class FewPrograms(_Small):
     """What is known of programs `first`, ... of each rank, `MANY` of them."""
 
     MANY = 8
