@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilelink.schedule.index import Number, evaluate, rank
-from tilelink.schedule.roles import CopyEngine, Host, Launch, Phase, Role, Who
+from tilelink.schedule.roles import Launch, Phase, Role, Who
 from tilelink.schedule.steps import For, Notify, Step, Wait
 
 MAIN = "main"
 Word = tuple[str, tuple[int, ...]]  # a signal, and the place in it
 
 
-def by_host(role: Role) -> bool:
-    """Whether host code issues the steps of a role, on a stream."""
-    return isinstance(role.engine, CopyEngine | Host)
-
-
 def last_phases(launch: Launch) -> Iterator[tuple[Role, Phase]]:
     """What the last program of a launch does, when all others have ended."""
     for role in launch.roles:
         for phase in role.phases:
-            if phase.who is Who.LAST and not by_host(role):
+            if phase.who is Who.LAST and not role.by_host:
                 yield role, phase
 
 
@@ -47,7 +42,7 @@ def _last_words(role: Role) -> Iterator[Word | None]:
     step = phase.body[-1]
     once = phase.every or role.programs == 1
     for program in range(role.programs):
-        if not by_host(role) or not isinstance(step, Notify) or step.at != rank or not once or phase.count != 1:
+        if not role.by_host or not isinstance(step, Notify) or step.at != rank or not once or phase.count != 1:
             yield None
             continue
         place = _place(step.index, {"program": program})

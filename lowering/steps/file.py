@@ -9,7 +9,6 @@ from pathlib import Path
 
 from lowering.embed import decorated, embed_both, globals_of, named_imports, reached
 from lowering.source import Source
-from lowering.steps.closing import by_host
 from lowering.steps.constants import Constants
 from lowering.steps.distributed import returning_tokens
 from lowering.steps.errors import SizeKnownOnCall
@@ -81,9 +80,12 @@ def print_file(
     around = around or _bare(packed)
     frame = Frame(packed, words, constants, spelling, exact, around.stream_waits)
     host_roles = [  # first: they say which values they copy
-        [print_role(frame, launch, role) for role in launch.roles if by_host(role)] for launch in packed.launches
+        [print_role(frame, launch, role) for role in launch.roles if role.by_host] for launch in packed.launches
     ]
-    kernels = [None if all(map(by_host, launch.roles)) else print_kernel(frame, launch) for launch in packed.launches]
+    kernels = [
+        None if all(role.by_host for role in launch.roles) else print_kernel(frame, launch)
+        for launch in packed.launches
+    ]
     end = None if frame.words.closing else end_kernel(frame)
     waits = [kernel for roles in host_roles for role in roles for kernel in role.kernels]
     host = HostClass(frame, kernels, host_roles, end, around).text()

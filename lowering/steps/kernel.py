@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from lowering.dialect import Reach
 from lowering.source import Source
-from lowering.steps.closing import by_host, last_phases
+from lowering.steps.closing import last_phases
 from lowering.steps.constants import Group
 from lowering.steps.descriptors import Described
 from lowering.steps.distributed import DistributedPrograms, DistributedPuts
@@ -130,7 +130,7 @@ def print_kernel(frame: Frame, launch: Launch) -> Kernel:
 
 def own_programs(launch: Launch) -> list[Role]:
     """Roles of a launch on SMs that are no warps of programs of others."""
-    return [one for one in launch.roles if not by_host(one) and not one.inside]
+    return [one for one in launch.roles if not one.by_host and not one.inside]
 
 
 def _shared(roles: list[Role]) -> list[Phase]:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from lowering.embed import defined
-from lowering.steps.closing import MAIN, by_host
+from lowering.steps.closing import MAIN
 from lowering.steps.errors import NameTaken, ReservedName, UnknownName
 from lowering.steps.words import kernel_name
 from tilelink.errors import did_you_mean
@@ -81,11 +81,11 @@ class _Names:
 
     def launch(self, launch: Launch) -> None:
         """Roles of the host are no function, and a role that is alone may have the name of its kernel."""
-        kernel = "" if all(map(by_host, launch.roles)) else kernel_name(launch)
+        kernel = "" if all(role.by_host for role in launch.roles) else kernel_name(launch)
         if kernel:
             self.new("kernel", kernel)
         for role in launch.roles:
-            if by_host(role):
+            if role.by_host:
                 self.one("wait kernel", f"{role.name}_waits")  # the printer numbers those of roles of a name
             elif role.name != kernel:
                 self.new("role", role.name)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lowering.steps.closing import by_host
 from lowering.steps.flat import is_flat
 from lowering.steps.indices import Scope
 from tilelink.schedule.index import Index, Number, least, names_in, rounded_up
@@ -27,7 +26,7 @@ def in_pieces(schedule: Schedule) -> Schedule:
     """`schedule` with loops around what moves more than `ELEMENTS` elements."""
 
     def changed(role: Role, phase: Phase) -> Phase:
-        if by_host(role):
+        if role.by_host:
             return phase
         scope = Scope(schedule, role.name, role.programs)
         with scope.inside("tile", phase.count, phase.first, phase.let):

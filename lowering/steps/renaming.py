@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from lowering.steps.closing import MAIN, by_host
+from lowering.steps.closing import MAIN
 from lowering.steps.naming import is_reserved
 from tilelink.schedule.index import Index, Number, replaced
 from tilelink.schedule.instance import with_indices
@@ -28,7 +28,7 @@ def with_own_names(schedule: Schedule) -> Schedule:
     given |= set(values.values())
     streams = _renamed(dict.fromkeys(one.stream for one in schedule.launches if one.stream != MAIN), "stream", given)
     given |= set(streams.values())
-    roles = _renamed(dict.fromkeys(role.name for _, role, _ in phases(schedule) if not by_host(role)), "role", given)
+    roles = _renamed(dict.fromkeys(role.name for _, role, _ in phases(schedule) if not role.by_host), "role", given)
     launches = tuple(
         replace(
             launch,

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from lowering.steps.closing import by_host
 from lowering.steps.errors import LastNotAtEnd, OverlappingMove
 from lowering.steps.order import Path, disjoint, missing
 from tilelink.schedule.printing import region_text
@@ -34,7 +33,7 @@ class Site:
 def synchronised(schedule: Schedule, tokens: frozenset[str] = frozenset()) -> Schedule:
     """`schedule` with a Sync wherever a program on SMs needs one. `tokens`: signals whose waits return what loads take. Raises
     LastNotAtEnd and OverlappingMove."""
-    return with_roles(schedule, lambda launch, role: role if by_host(role) else ordered(schedule, launch, role, tokens))
+    return with_roles(schedule, lambda launch, role: role if role.by_host else ordered(schedule, launch, role, tokens))
 
 
 def ordered(schedule: Schedule, launch: Launch, role: Role, tokens: frozenset[str] = frozenset()) -> Role:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from lowering.steps.closing import MAIN, by_host, last_phases, stream_ends
+from lowering.steps.closing import MAIN, last_phases, stream_ends
 from lowering.steps.relative import Anew
 from tilelink.schedule.index import Index, Number, rank, value_of
 from tilelink.schedule.known import Known, origin
@@ -67,7 +67,7 @@ class Words:
         before it, or it waits for what they do last."""
         working = [launch for launch in self.schedule.launches if any(role.phases for role in launch.roles)]
         last = next((launch for launch in reversed(working) if launch.stream == MAIN), None)
-        if last is None or any(map(by_host, last.roles)):
+        if last is None or any(role.by_host for role in last.roles):
             return None
         open_streams = dict[str, Launch]()  # what each of them does last
         for number, launch in enumerate(working):
@@ -91,7 +91,7 @@ class Words:
         then needs nobody who comes last. Streams that wait or raise words read one number for all."""
         whole = list(phases(self.schedule))
         alone = not any(
-            (by_host(role) and synchronises(phase.body)) or isinstance(phase.pipelining, GROUPED)
+            (role.by_host and synchronises(phase.body)) or isinstance(phase.pipelining, GROUPED)
             for _, role, phase in whole
         )
         nothing_last = not any(phase.who is Who.LAST for _, _, phase in whole) and not any(_counted(self.schedule))
@@ -135,7 +135,7 @@ class Words:
 def kernel_name(launch: Launch) -> str:
     """The kernel of a launch has the name of its last role, without what says that it computes tiles. Where none does, and there
     are several, it has that of the first one `and_others`."""
-    first, *others = [role.name for role in launch.roles if not by_host(role)]
+    first, *others = [role.name for role in launch.roles if not role.by_host]
     last = others[-1] if others else first
     if others and not last.endswith(("_tiles", "_kernel")):
         last = f"{first}_and_others"
@@ -156,13 +156,13 @@ def laid_out(schedule: Schedule, in_packet: dict[str, int], anew: Mapping[str, A
             size = schedule.num_ranks * words.raises(notify.signal)
             words.put(name, size, f"first count of who raises {notify.signal}", counted=True)
     for launch in schedule.launches if words.apart else ():
-        if any(role.phases and not by_host(role) for role in launch.roles):
+        if any(role.phases and not role.by_host for role in launch.roles):
             name = kernel_name(launch)
             first = words.named(
                 f"{name}_calls", words.num_calls, f"first number of a call that programs of {name} keep"
             )
             words.calls[name] = first
-            words.num_calls = first + sum(role.programs for role in launch.roles if not by_host(role))
+            words.num_calls = first + sum(role.programs for role in launch.roles if not role.by_host)
     for launch in schedule.launches:
         if words.ends(launch):
             name = kernel_name(launch)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from lowering.steps.closing import by_host
 from lowering.steps.errors import LastNotAtEnd, OverlappingMove
 from lowering.steps.order import missing
 from lowering.steps.sync import ordered, synchronised
@@ -101,7 +100,7 @@ def _syncs(body: tuple[Step, ...]) -> list[Step]:
 
 
 def _missing(one: Schedule) -> list[object]:
-    roles = [(launch, role) for launch in one.launches for role in launch.roles if not by_host(role)]
+    roles = [(launch, role) for launch in one.launches for role in launch.roles if not role.by_host]
     return [fault for launch, role in roles for fault in missing(one, launch, role)]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lowering.steps.closing import MAIN, by_host
+from lowering.steps.closing import MAIN
 from lowering.steps.words import kernel_name
 from tilelink.schedule.memory import Buffer, Memory, Signal, Table
 from tilelink.schedule.printing import Bound, Line
@@ -84,7 +84,7 @@ class SourceMap:
         return tuple(made[:1])
 
     def _in_launch(self, line: Line, launch: Launch) -> Iterator[int]:
-        hosts = [role for role in launch.roles if by_host(role)]
+        hosts = [role for role in launch.roles if role.by_host]
         kernel = kernel_name(launch) if len(hosts) < len(launch.roles) else ""
         kernel = kernel if kernel in self.functions else ""
         if isinstance(line.about, Launch):
@@ -132,7 +132,7 @@ class SourceMap:
     def _role(self, role: Role, kernel: str) -> Iterator[int]:
         if role.name in self.functions:
             yield self.functions[role.name].lineno
-        elif by_host(role):
+        elif role.by_host:
             comments = (
                 number for number, text in enumerate(self.lines, 1) if text.strip().startswith(f"# {role.name}:")
             )

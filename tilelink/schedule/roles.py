@@ -98,9 +98,10 @@ class CopyEngine:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Puts with signals, issued by `programs` programs."""
+    """Puts with signals, issued by `programs` programs; or `enqueued` on as many streams of the host."""
 
     programs: int = 1
+    enqueued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,11 @@ class Role:
     def inside(self) -> bool:
         """Whether its programs are warps of those of another role."""
         return isinstance(self.engine, Sms) and self.engine.inside
+
+    @property
+    def by_host(self) -> bool:
+        """Whether host code issues its steps, on streams."""
+        return isinstance(self.engine, CopyEngine | Host) or (isinstance(self.engine, Network) and self.engine.enqueued)
 
     @property
     def programs(self) -> int:
