@@ -55,6 +55,7 @@ FEW = [
 ]  # bytes: what counts is how soon they are there
 # by stores a program is slower than a network card, which one program keeps busy
 FORMS = {"one_program": {"mover": "Rails(1)"}, "programs": {"mover": "Rails(16)", "chunks": "8"}}
+FORMS["stream"] = {"mover": "StreamRails(16)", "chunks": "8"}
 FORMS["sends"] = {"mover": "LibraryRails(2)"}  # NCCL sends along rails, beside tiles
 FORMS["library"] = {"mover": "Library()"}  # NCCL, in a plan
 BY_NCCL = ("sends", "library")

@@ -60,7 +60,7 @@ except ImportError:  # copies then go through torch, and streams cannot wait for
 """
 
 
-_DISTRIBUTED = f"""{_standard("os")}import triton
+_DISTRIBUTED = f"""{_standard("ctypes", "os", "sysconfig")}import triton
 import triton.language as tl
 import triton_dist
 import triton_dist.language as dl
@@ -85,6 +85,7 @@ from triton_dist.utils import finalize_distributed, initialize_distributed, laun
 """
 
 _PORTABLE_HELPERS = ("packets", "tiles", "math", "attention", "states", "ends", "routing", "own_rows", "places")
+_ON_NVIDIA = ("nvshmem_libraries", "distributed_nvidia")  # fabrics of Triton-distributed
 _FABRICS = ("inputs", "ids", "pool", "library", "gpu_fabric")
 _JOIN = (
     "if not dist.is_initialized():",
@@ -119,7 +120,7 @@ def dialect(target: str, arch: str, *, sends: bool = False) -> Dialect:
             word="torch.int64",
             helpers=(*stock.helpers, "nvshmem"),
             imports=_triton("ctypes", "re", "sysconfig"),
-            fabrics=(*stock.fabrics, "nvshmem"),
+            fabrics=(*stock.fabrics, "nvshmem_libraries", "nvshmem"),
             fabric="NvshmemFabric",
             opens=(*_JOIN[:-1], "fabric = NvshmemFabric()"),
             gluon=False,
@@ -161,7 +162,7 @@ def dialect(target: str, arch: str, *, sends: bool = False) -> Dialect:
             *(("nvidia", "distributed_puts") if nvidia else ("distributed_amd",)),
         ),
         imports=_DISTRIBUTED + (_NVIDIA if nvidia else _AMD),
-        fabrics=(*_FABRICS, "distributed_nvidia" if nvidia else "distributed_amd", "distributed"),
+        fabrics=(*_FABRICS, *(_ON_NVIDIA if nvidia else ("distributed_amd",)), "distributed"),
         fabric="TritonDistFabric",
         caveat="" if nvidia else UNTRIED,
         opens=("fabric = TritonDistFabric(initialize_distributed(arguments.seed))",),

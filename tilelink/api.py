@@ -21,6 +21,7 @@ from tilelink.ir.movers import (
     PlacedRows,
     Rails,
     SocketRails,
+    StreamRails,
     Transfer,
 )
 from tilelink.ir.nodes import TileShape
@@ -53,6 +54,7 @@ __all__ = [
     "Schedule",
     "Shard",
     "SocketRails",
+    "StreamRails",
     "Tensor",
     "TileLinkError",
     "TileShape",

@@ -11,6 +11,8 @@ import torch.distributed as dist
 import triton
 import triton.language as tl
 
+from lowering.host.nvshmem_libraries import host_library
+
 _HERE = contextlib.nullcontext()
 
 
@@ -79,6 +81,16 @@ class LibraryCalls:
             both.append(dist.P2POp(dist.isend, x, group=self.messages, group_peer=to))
             for work in dist.batch_isend_irecv(both):
                 work.wait()
+
+    def put(self, dst: torch.Tensor, src: torch.Tensor, word: torch.Tensor, value: torch.Tensor, to: int) -> None:
+        """Put `src` to where `dst` lies here on rank `to`; and when it is there, what `value` holds to where `word` lies: a
+        signal of NVSHMEM has a number of the host, which a CUDA graph would repeat. All of it is symmetric memory."""
+        if self.fabric.is_loading:
+            return
+        nvshmem, stream = host_library(), self.stream.cuda_stream
+        nvshmem.nvshmemx_putmem_on_stream(dst.data_ptr(), src.data_ptr(), src.nbytes, to, stream)
+        nvshmem.nvshmemx_quiet_on_stream(stream)
+        nvshmem.nvshmemx_putmem_on_stream(word.data_ptr(), value.data_ptr(), value.nbytes, to, stream)
 
     def all_reduce(self, x: torch.Tensor) -> None:
         with self._current():

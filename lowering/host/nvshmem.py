@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import sysconfig
 from typing import Any
 
 import torch
@@ -13,22 +12,8 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 import triton
 
+from lowering.host.nvshmem_libraries import library
 from lowering.host.symmetric_memory import Stream, SymmetricMemoryFabric
-
-
-def device_library() -> str:
-    """Path of NVSHMEM's device library. Raises RuntimeError without one."""
-    folder = os.environ.get("NVSHMEM_LIB_DIR") or os.path.join(
-        sysconfig.get_path("purelib"), "nvidia", "nvshmem", "lib"
-    )
-    found = os.path.join(folder, "libnvshmem_device.bc")
-    if not os.path.exists(found):
-        raise RuntimeError(
-            f"{found} does not exist: ranks of other nodes are reached by NVSHMEM. Install nvidia-nvshmem-cu13 of the version "
-            "that torch asks for, or set NVSHMEM_LIB_DIR to the folder of its device library."
-        )
-    return found
-
 
 _CALLED = {  # by kernels here, and the bits of their arguments
     "nvshmemx_putmem_signal_nbi_block": (64, 64, 64, 64, 64, 32, 32),
@@ -41,7 +26,7 @@ _CALLED = {  # by kernels here, and the bits of their arguments
 def called_library() -> str:
     """Path of what kernels call of NVSHMEM's device library, and of nothing else: a kernel is linked with it in a tenth of the
     time. It is made once for each version, in the folder where Triton keeps kernels. Raises RuntimeError without a library."""
-    whole = device_library()
+    whole = library("libnvshmem_device.bc")
     found, folder = os.stat(whole), triton.knobs.cache.dir
     path = os.path.join(folder, f"nvshmem_{found.st_size:x}_{found.st_mtime_ns:x}_{triton.__version__}.ll")
     if not os.path.exists(path):

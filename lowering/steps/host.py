@@ -20,7 +20,7 @@ from lowering.steps.streams import ARGUMENTS, COLLECTIVES, HostRole, tensor_of
 from tilelink.ir.placement import share
 from tilelink.schedule.index import replaced
 from tilelink.schedule.memory import Buffer, Memory, Table
-from tilelink.schedule.roles import Launch, Sms
+from tilelink.schedule.roles import Launch, Network, Sms
 from tilelink.schedule.steps import Call
 from tilelink.schedule.walk import all_steps
 
@@ -221,7 +221,11 @@ class HostClass:
                 f"self.calls = torch.ones({self.spell(words.num_calls)}, {where})  # of the next call, of each program"
             )
         else:
-            out.line(f"self.epoch = torch.ones(1, {where})  # the number of the call that is next")
+            made = f"torch.ones(1, {where})"
+            roles = [role for launch in self.schedule.launches for role in launch.roles if role.by_host]
+            if self.frame.dialect.puts and any(isinstance(role.engine, Network) for role in roles):
+                made = f"fabric.symmetric((1,), {word}).local.fill_(1)"  # a network card reads nothing else
+            out.line(f"self.epoch = {made}  # the number of the call that is next")
         if words.values:
             spell = HostSpelling(Scope(self.schedule), self.frame.constants)
             if any("rank" in str(one) for one in words.values):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from lowering.source import Source
@@ -17,7 +17,7 @@ from lowering.steps.routing import INDEX_PROGRAMS
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, tables_in
 from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.printing import in_a_line, region_text
-from tilelink.schedule.roles import CopyEngine, Host, Launch, Phase, Role, Who
+from tilelink.schedule.roles import CopyEngine, Host, Launch, Network, Phase, Role, Who
 from tilelink.schedule.steps import (
     ATTENTION,
     CAUSAL_ATTENTION,
@@ -36,6 +36,7 @@ from tilelink.schedule.steps import (
 )
 from tilelink.schedule.walk import indices, steps_in
 
+_NAMES = {CopyEngine: "a copy engine", Network: "a stream that puts"}
 _PRODUCTS = ("matmul", "matmul_transposed")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
 _ATTENTION = (ATTENTION, CAUSAL_ATTENTION, MERGED_ATTENTION)
@@ -80,7 +81,7 @@ class Streams(Body):
         super().__init__(frame, Source(), scope, HostSpelling(scope, frame.constants))
         self.role, self.stream = role, stream
         self.kernels: list[Kernel] = []
-        self.engine = "a copy engine" if isinstance(role.engine, CopyEngine) else "a library"
+        self.engine = _NAMES.get(type(role.engine), "a library")
 
     def phase(self, phase: Phase) -> None:
         self.check_pipelining(self.role, phase)
@@ -153,6 +154,9 @@ class Streams(Body):
         return f"self.stream_values[{place} : {place + 1}]"
 
     def move(self, step: Move) -> None:
+        if isinstance(self.role.engine, Network) and self.frame.dialect.puts:
+            self._put(step)  # elsewhere all ranks are reached by copies
+            return
         for source, target in zip(step.source, step.target, strict=True):
             flat = all(contiguous(self.scope, region) for region in (source, target))
             for region in (source, target):
@@ -161,6 +165,17 @@ class Streams(Body):
             self.out.call(f"{self.stream}.{'copy' if flat else 'copy_2d'}(", [self.view(target), self.view(source)])
         if step.notify is not None:
             self.notify(step.notify)
+
+    def _put(self, step: Move) -> None:
+        """Addresses are those of this rank, the words as well; the other one's number says whose are meant."""
+        (source, *_), (target, *_), told = step.source, step.target, step.notify
+        flat = len(step.source) == 1 and all(contiguous(self.scope, region) for region in (source, target))
+        if not flat or told is None or told.to != Index("call") or told.last_of != 1 or told.at != target.at:
+            legal = "one run, and a word that is set to the number of the call where it lands"
+            self.cannot("put several runs, or tell otherwise", step, legal)
+        ends = [self.view(replace(target, at=rank)), self.view(source)]
+        word = [self._word(told.signal, told.index), "self.epoch"]
+        self.out.call(f"{self.stream}.put(", [*ends, *word, f"to={self.spell(target.at)}"])
 
     def view(self, region: Region) -> str:
         """The part of a tensor that a region is."""
@@ -196,12 +211,12 @@ class Streams(Body):
             for arguments in made(self.schedule, step, self.view(step.operands[0]), self.spell):
                 self.out.call(f"{self.stream}.launch(", arguments)
             return
-        if isinstance(self.role.engine, CopyEngine) or step.function not in _CALLS:
+        if not isinstance(self.role.engine, Host) or step.function not in _CALLS:
             self.cannot(f"call {step.function}", step, f"{', '.join(_CALLS)} on Host()")
         regions = [self.view(one) for one in (*step.results, *step.operands)]
         if step.function == SEND_RECEIVE:
             to, source = map(self.spell, step.numbers)
-            sms = max(1, self.role.engine.sms if isinstance(self.role.engine, Host) else 0)  # as the proof counts them
+            sms = max(1, self.role.engine.sms)  # as the proof counts them
             self.out.call(f"{self.stream}.send_receive(", [*regions, f"to={to}", f"source={source}", f"sms={sms}"])
             return
         if step.function in _PRODUCTS:

@@ -11,7 +11,7 @@ import triton
 
 import lowering
 import topologies
-from lowering.host import nvshmem
+from lowering.host import nvshmem, nvshmem_libraries
 from tests.pipeline.workloads import load
 from tilelink.runtime.aot import _source, record
 from tilelink.runtime.load import load_source
@@ -78,7 +78,7 @@ def test_kernels_are_the_same(there: Path) -> None:
                 "",
                 triton.compile(source, target=target, options=given | {"extern_libs": {"lib": path}}).asm["ptx"],
             )
-            for path in (nvshmem.device_library(), nvshmem.called_library())
+            for path in (nvshmem_libraries.library("libnvshmem_device.bc"), nvshmem.called_library())
         ]
         assert texts[0] == texts[1] and ".extern .func" not in texts[1]
         called += "inner_" in texts[1]

@@ -25,6 +25,7 @@ GROUPS = {
         "NeededRows",
         "PlacedRows",
         "Rails",
+        "StreamRails",
         "LibraryRails",
         "SocketRails",
         "Fused",

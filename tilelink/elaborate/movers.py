@@ -20,12 +20,12 @@ from tilelink.elaborate.stores import STEP, places_of
 from tilelink.elaborate.tiles import SLOT, USE, in_tiles, item_lets
 from tilelink.ir.counting import counting_step, source_arrivals
 from tilelink.ir.movers import Transfer
-from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Kind, Publish
+from tilelink.ir.nodes import CommRole, CopyOwn, CopyProgram, Exchange, Kind, Publish
 from tilelink.ir.routed import Placed
 from tilelink.ir.schedule import Schedule
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Access, Region
-from tilelink.schedule.roles import CopyEngine, Host, Phase, Role
+from tilelink.schedule.roles import CopyEngine, Host, Network, Phase, Role
 from tilelink.schedule.steps import Compute, For, If, Move, Notify, Step, Store, Wait
 
 PEER, CHUNK, PROGRAM = Index("peer"), Index("chunk"), Index("program")
@@ -90,10 +90,13 @@ def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
     perhaps by a library. Roles follow each other: several streams share one wait for peers, whose word they could see at
     different times."""
     exchange = schedule.exchange(launch.exchange)
-    engine: CopyEngine | Host = CopyEngine(launch.streams)
+    engine: CopyEngine | Host | Network = CopyEngine(launch.streams)
     if launch.rails:
-        engine = Host(1, exchange.mover.library_sms) if exchange.mover.library_sms else engine
-        phases = [rails.sent(schedule, exchange, ready(schedule, exchange))]
+        if exchange.mover.puts:
+            engine = Network(enqueued=True)
+        elif exchange.mover.library_sms:
+            engine = Host(1, exchange.mover.library_sms)
+        phases = [*rails.sent(schedule, exchange, ready(schedule, exchange))]
     elif not exchange.mover.along_rails:
         phases = [_copied(schedule, launch)]
     elif exchange.relayed:
@@ -135,7 +138,7 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
         return _items(schedule, exchange)
     if exchange.mover.along_rails:
         along = rails.relayed if exchange.relayed else rails.puts
-        return along(schedule, comm, ready(schedule, exchange))
+        return along(schedule, exchange, ready(schedule, exchange))
     first, rows = chunk_rows(exchange, CHUNK)
     begin = rows * PROGRAM // comm.programs
     share = (("begin", first + begin), ("share", rows * (PROGRAM + 1) // comm.programs - begin))
@@ -245,8 +248,10 @@ def tell_place(schedule: Schedule, exchange: str) -> tuple[Step, ...]:
     )
 
 
-def copy_own(schedule: Schedule, name: str) -> Move:
-    exchange = schedule.exchange(name)
+def copy_own(schedule: Schedule, launch: CopyOwn) -> Move:
+    exchange = schedule.exchange(launch.exchange)
+    if launch.copy_from:
+        return Move((whole_region(schedule, launch.copy_from),), (whole_region(schedule, exchange.source),))
     rows = rows_box(exchange, (0, exchange.rows))
     number = rank if exchange.kind is Kind.SCATTER else None
     source = chunk_region(schedule, exchange.source, exchange, number, rows)

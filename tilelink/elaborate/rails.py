@@ -19,8 +19,9 @@ from tilelink.elaborate.positions import TILE
 from tilelink.elaborate.regions import Box, chunk_box, chunk_region
 from tilelink.elaborate.stores import STEP
 from tilelink.ir.calls import PacketCollective
+from tilelink.ir.movers import Issuer
 from tilelink.ir.node_sums import as_sent, from_nodes, in_strips, strips_of
-from tilelink.ir.nodes import CommRole, Exchange
+from tilelink.ir.nodes import Exchange
 from tilelink.ir.schedule import Schedule
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Buffer, Memory, Region
@@ -99,14 +100,13 @@ def ended(schedule: Schedule) -> tuple[Step, ...]:
 # ---- gathers -----------------------------------------------------------------------------------------------------------
 
 
-def puts(schedule: Schedule, comm: CommRole, ready: tuple[Step, ...]) -> Phase:
+def puts(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> Phase:
     """The own chunks, node by node, to the rail there: behind the word that it has ended the last call."""
-    exchange = schedule.exchange(comm.exchange)
     source, target = _ends(schedule, exchange, rank)
     if exchange.own_copied:  # a network card reads symmetric memory alone
         source = chunk_region(schedule, exchange.target, exchange, rank, chunk_box(exchange, CHUNK))
     told = Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER, call)
-    body = (*ready, Wait(signals.DONE_FAR, (GROUP,), call - 1), Move((source,), (target,), told), _QUIET)
+    body = (*ready, *_put(source, target, told))
     let = (*_away(schedule, exchange), ("peer", GROUP * _local(exchange) + rank % _local(exchange)))
     return Phase((_nodes(schedule, exchange) - 1) * exchange.chunks, body, let, title="own chunks to the rails")
 
@@ -141,12 +141,18 @@ def _ends(schedule: Schedule, exchange: Exchange, owner: Number) -> tuple[Region
     return chunk_region(schedule, source, exchange, number, box), there
 
 
+def _put(source: Region, target: Region, told: Notify) -> tuple[Step, ...]:
+    """To the rail of node `group`, which has ended the last call; the source is free behind it."""
+    return Wait(signals.DONE_FAR, (GROUP,), call - 1), Move((source,), (target,), told), _QUIET
+
+
 # ---- along rails, by no program ----------------------------------------------------------------------------------------
 
 
-def sent(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> Phase:
-    """Chunk by chunk to the rail of one group of ranks: own chunks, which are gathered, or sums of this group's parts. A library
-    sends them, while as much comes from the rail of another group; or they are copied. `ready`: the wait for an own chunk."""
+def sent(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> tuple[Phase, ...]:
+    """Chunk by chunk to the rail of one group of ranks: own chunks, which are gathered, or sums of this group's parts. They are
+    put; or a library sends them, while as much comes from the rail of another group; or they are copied. `ready`: the wait for an
+    own chunk."""
     size, groups, chunks, name = _local(exchange), _nodes(schedule, exchange), exchange.chunks, exchange.name
     box, group, step = chunk_box(exchange, CHUNK), rank // size, TILE // chunks
     let: Let = (("group", _turned(exchange, group, step, groups)), ("peer", GROUP * size + rank % size))
@@ -159,10 +165,16 @@ def sent(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> Pha
         come, told = _landing(schedule, exchange, SOURCE, OWNER, rank)
         body = (*ready, Call(SEND_RECEIVE, (come,), (here,), numbers=(PEER, OWNER)), told)
         title = "chunks to the rails, while theirs come from these"
-        return Phase((groups - 1) * chunks, body, let, title=title)
+        return (Phase((groups - 1) * chunks, body, let, title=title),)
     there, told = _landing(schedule, exchange, group, rank, PEER)
-    body = (*ready, Move((here,), (there,)), told)
-    return Phase((groups - 1) * chunks, body, (*let, ("chunk", TILE % chunks)), title="chunks to the rails")
+    carried = (Move((here,), (there,), told), _QUIET) if exchange.mover.puts else (Move((here,), (there,)), told)
+    body, let = (*ready, *carried), (*let, ("chunk", TILE % chunks))
+    chunks_sent = Phase((groups - 1) * chunks, body, let, title="chunks to the rails")
+    if not exchange.mover.puts:
+        return (chunks_sent,)
+    other: Let = (("group", _turned(exchange, group, TILE, groups)),)
+    ended = Wait(signals.DONE_FAR, (GROUP,), call - 1)
+    return Phase(groups - 1, (ended,), other, title="rails have ended the last call"), chunks_sent
 
 
 def _landing(schedule: Schedule, exchange: Exchange, group: Number, owner: Number, at: Number) -> tuple[Region, Notify]:
@@ -200,9 +212,8 @@ def brought(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> 
     return Phase(nodes * others * chunks, (*ready, Move((source,), (target,)), told), let, title=title)
 
 
-def relayed(schedule: Schedule, comm: CommRole, ready: tuple[Step, ...]) -> Phase:
+def relayed(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> Phase:
     """What the node has for each other one is added and put, strip by strip of a chunk. `ready`: see `brought`."""
-    exchange = schedule.exchange(comm.exchange)
     size, nodes, cut = _local(exchange), _nodes(schedule, exchange), in_strips(exchange)
     name, own, strip = exchange.name, GROUP * size + rank % size, Index("strip")
     box = chunk_box(cut, strip)
@@ -217,12 +228,12 @@ def relayed(schedule: Schedule, comm: CommRole, ready: tuple[Step, ...]) -> Phas
     come = Wait(signals.arrived(name), (PART, CHUNK), call, (exchange.target,))
     waits = (For("step", size - 1, (come,), (("part", beside),)),) if size > 1 else ()
     body: tuple[Step, ...] = (*ready, *waits, *_added(schedule, exchange, box, beside))
-    if not exchange.mover.puts:
+    if exchange.mover.puts is not Issuer.PROGRAMS:
         body += (Notify(signals.of_node(name), (GROUP, CHUNK), rank),)
         return Phase((nodes - 1) * cut.chunks, body, let, title="sums of this node's parts for the rails")
     there = chunk_region(schedule, from_nodes(exchange), exchange, rank // size, box, own)
     told = Notify(signals.far(name), (rank // size, strip), own, call)
-    body += (Wait(signals.DONE_FAR, (GROUP,), call - 1), Move((_sums(exchange, box),), (there,), told), _QUIET)
+    body += _put(_sums(exchange, box), there, told)
     return Phase((nodes - 1) * cut.chunks, body, let, title="sums of this node's parts to the rails")
 
 

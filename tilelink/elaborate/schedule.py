@@ -28,6 +28,7 @@ from tilelink.ir.calls import (
     StateMerge,
 )
 from tilelink.ir.enums import Protocol
+from tilelink.ir.movers import Issuer
 from tilelink.ir.nodes import (
     AwaitPeers,
     Begin,
@@ -187,7 +188,7 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case Publish(within=False):
                 yield _alone("publish", CopyEngine(), movers.publish(planned, launch), "peers may pull now")
             case CopyOwn(exchange):
-                yield _alone(f"own_{exchange}", CopyEngine(), (movers.copy_own(planned, exchange),), "the own part")
+                yield _alone(f"own_{exchange}", CopyEngine(), (movers.copy_own(planned, launch),), "the own part")
             case CopyProgram():
                 joins = (MAIN,) if launch.after_source else ()
                 streams.append(launch.stream)
@@ -283,7 +284,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
 def _beside(planned: Planned, comm: CommRole, kernel: Kernel, every: tuple[Phase, ...]) -> Role:
     """Programs that move what tiles do not."""
     puts = planned.exchange(comm.exchange).mover.puts
-    engine = Network(comm.programs) if puts else Sms(comm.programs, kernel.warps)
+    engine = Network(comm.programs) if puts is Issuer.PROGRAMS else Sms(comm.programs, kernel.warps)
     return Role(_mover(planned, comm), engine, (*every, movers.programs(planned, comm)))
 
 

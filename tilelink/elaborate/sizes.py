@@ -15,7 +15,7 @@ from dataclasses import fields, is_dataclass
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import CollectiveCall, LibraryOp
 from tilelink.ir.node_sums import from_nodes
-from tilelink.ir.nodes import ComputeRole, Exchange, Kind, Publish
+from tilelink.ir.nodes import ComputeRole, CopyOwn, Exchange, Kind, Publish
 from tilelink.ir.routed import Placed
 from tilelink.ir.schedule import Schedule
 
@@ -44,7 +44,7 @@ class Sizes:
                     self._called(launch)
                 case CollectiveCall():
                     self._alike(launch.operand, launch.out)
-                case Publish(copy_from=name) if name:
+                case Publish(copy_from=name) | CopyOwn(copy_from=name) if name:
                     self._alike(name, schedule.exchange(launch.exchange).source)
         self.of = self._followed()
 

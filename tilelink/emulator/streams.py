@@ -140,6 +140,22 @@ class EmulatedStream(StandIn):
             raise IllegalCopy(stream=self.name, rank=self.rank, dst=describe(dst), src=describe(src), reason=reason)
         self._enqueue(Copy(dst, src, self._route(dst, src)))
 
+    def put(self, dst: torch.Tensor, src: torch.Tensor, word: torch.Tensor, value: torch.Tensor, to: int) -> None:
+        """Enqueue: `src` goes to rank `to`, where `dst` lies here, and then what `value` holds to where `word` lies. All of them
+        are symmetric memory of this rank. Raises `IllegalCopy`."""
+        for one in (src, value):
+            self._there(one, one, to)
+        self.copy(self._there(dst, src, to), src)
+        self.copy(self._there(word, value, to), value)
+
+    def _there(self, dst: torch.Tensor, src: torch.Tensor, to: int) -> torch.Tensor:
+        """What is at rank `to` where `dst` lies here. Raises `IllegalCopy`."""
+        found = self.machine.symmetry.same_at(dst, self.rank, to)
+        if isinstance(found, str):
+            shown = {"dst": describe(dst), "src": describe(src)}
+            raise IllegalCopy(stream=self.name, rank=self.rank, **shown, reason=f"a put is of memory {found}")
+        return found
+
     def write(self, word: torch.Tensor, value: int) -> None:
         """Enqueue a stream-ordered write of an int32 or int64 word, of this rank or of a peer; needs no SM.
 

@@ -30,6 +30,7 @@ class Symmetry:
         self.has_multicast = has_multicast
         self._memory = memory
         self._copies: dict[int, tuple[int, ...]] = {}  # by the first address of any rank's copy
+        self._tensors: dict[int, tuple[torch.Tensor, ...]] = {}  # by the same
         self._multicasts: dict[int, Multicast] = {}  # by the first address of rank 0's copy
 
     def add(self, peers: Sequence[torch.Tensor]) -> None:
@@ -37,6 +38,7 @@ class Symmetry:
         if peers[0].numel():
             copies = tuple(peer.data_ptr() for peer in peers)
             self._copies.update(dict.fromkeys(copies, copies))
+            self._tensors.update(dict.fromkeys(copies, tuple(peers)))
 
     def place(self, address: int, rank: int) -> tuple[int, tuple[int, ...]] | str:
         """The offset of rank `rank`'s address in its allocation and all ranks' copies, or why there is none."""
@@ -47,6 +49,15 @@ class Symmetry:
         if owner.rank != rank:
             return f"which is the copy of rank {owner.rank} already"
         return address - owner.start, copies
+
+    def same_at(self, tensor: torch.Tensor, rank: int, peer: int) -> torch.Tensor | str:
+        """What is at rank `peer` where `tensor`, of rank `rank`, is here; or why there is nothing."""
+        found = self.place(tensor.data_ptr(), rank)
+        if isinstance(found, str):
+            return found
+        here, there = (self._tensors[found[1][rank]][one] for one in (rank, peer))
+        offset = tensor.storage_offset() - here.storage_offset() + there.storage_offset()
+        return there.as_strided(tensor.size(), tensor.stride(), offset)
 
     def multicast(self, copies: tuple[int, ...]) -> Multicast | None:
         """The multicast range of the allocation with these copies; None where the links have none."""

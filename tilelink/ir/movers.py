@@ -66,7 +66,7 @@ class ChunkMover(Mover, ABC):
     only_pinned: ClassVar[bool] = False  # whether it is planned only if a pin asks for it
     crosses_nodes: ClassVar[bool] = False  # whether it reaches ranks of other nodes, which loads and stores do not
     along_rails: ClassVar[bool] = False  # whether it goes to ranks of the same place in other groups, which hand it on
-    puts: ClassVar[bool] = False  # whether programs put what goes there
+    puts: ClassVar[Issuer | None] = None  # who puts what goes there, if anybody does
 
     @property
     def sms(self) -> int:
@@ -273,7 +273,8 @@ class AlongRails(OnSms):
     along_rails: ClassVar[bool] = True
 
     def programs(self, *, scattered: bool) -> int:
-        return self.num_sms if self.puts or scattered else 0  # what is gathered is sent as it is
+        by_programs = self.puts is Issuer.PROGRAMS
+        return self.num_sms if by_programs or scattered else 0  # streams send what is gathered as it is
 
     def why_not_without_atomics(self, transfer: Transfer, *, by_tiles: bool) -> str:
         return ""  # between nodes words are set, and rules ask for atomics inside of them
@@ -291,11 +292,23 @@ class Rails(AlongRails):
     scattered; copy engines do the rest."""
 
     crosses_nodes: ClassVar[bool] = True
-    puts: ClassVar[bool] = True
+    puts: ClassVar[Issuer | None] = Issuer.PROGRAMS
     _TRIED: ClassVar[tuple[int, ...]] = (1, 4, 8, 16)
 
     def what(self, exchange: str) -> str:
         return f"puts of {exchange} to other nodes, and copies inside of nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRails(AlongRails):
+    """The same by puts on a stream; `num_sms` programs add up what is scattered."""
+
+    crosses_nodes: ClassVar[bool] = True
+    puts: ClassVar[Issuer | None] = Issuer.STREAMS
+    _TRIED: ClassVar[tuple[int, ...]] = (1, 4, 8, 16)
+
+    def what(self, exchange: str) -> str:
+        return f"puts of {exchange} to other nodes by a stream, and copies inside of nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +351,7 @@ MOVERS: tuple[type[ChunkMover], ...] = (
     PlacedRows,
     Fused,
     Rails,
+    StreamRails,
     LibraryRails,
     SocketRails,
 )  # in the order in which the search tries them

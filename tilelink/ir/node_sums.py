@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilelink.ir.movers import Issuer
 from tilelink.ir.nodes import Exchange
 
 LEAST_ROWS = 16  # of a strip
@@ -32,8 +33,8 @@ def parts_added(exchange: Exchange) -> int:
 
 
 def as_sent(exchange: Exchange) -> Exchange:
-    """The exchange, cut as sums of nodes cross the network: a library sends whole chunks, programs put what they have added."""
-    return in_strips(exchange) if exchange.mover.puts else exchange
+    """The exchange, cut as sums of nodes cross the network: streams send whole chunks, programs put what they have added."""
+    return in_strips(exchange) if exchange.mover.puts is Issuer.PROGRAMS else exchange
 
 
 def in_strips(exchange: Exchange) -> Exchange:

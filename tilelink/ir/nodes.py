@@ -340,9 +340,10 @@ class MoveRows:
 
 @dataclass(frozen=True, slots=True)
 class CopyOwn:
-    """Copy the own part of `exchange` from its source into its target."""
+    """Copy the own part of `exchange` from its source into its target; or `copy_from`, into the source, from which it is put."""
 
     exchange: str
+    copy_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)

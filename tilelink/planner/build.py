@@ -153,9 +153,9 @@ class Builder:
 
     def _tells_all(self, kernel: Kernel) -> bool:
         """Whether programs of the kernel reach all ranks that are told of the end of a call: those to which programs put, too."""
-        put = {one.name for one in self.exchanges if one.mover.puts}
+        puts = {one.name: one.mover.puts for one in self.exchanges if one.mover.puts}
         packets = any(isinstance(one, PacketCollective) and one.per_node for one in self.out)
-        return not (put or packets) or any(comm.exchange in put for comm in kernel.comm)
+        return not (puts or packets) or any(puts.get(comm.exchange) is Issuer.PROGRAMS for comm in kernel.comm)
 
     def _tell_places(self) -> None:
         """As early as a program can: peers that are later than this rank find the place there."""
@@ -236,15 +236,16 @@ class Builder:
             return
         exchange = make_exchange(problem, relation)
         tiles = problem.structure.by_tiles(relation.source)
+        shared = relation.source if problem.structure.maker(relation.source) < 0 else ""  # unless it is as it is given
         if exchange.transfer is Transfer.PULL and not tiles:
-            from_input = problem.structure.maker(relation.source) < 0
-            staged = relation.source if from_input else ""
-            self.out.append(Publish(relation.name, staged, within=False))
+            self.out.append(Publish(relation.name, shared, within=False))
+        elif shared not in (exchange.source, ""):
+            self.out.append(CopyOwn(relation.name, shared))
         if exchange.mover.issuer is Issuer.STREAMS:
             counted = tiles or problem.split_source(relation)
             awaits_done = self.turns and not self.meets
-            if exchange.mover.along_rails and not exchange.mover.puts:
-                to_peers = awaits_done and not exchange.mover.library_sms
+            if exchange.mover.along_rails and exchange.mover.puts is not Issuer.PROGRAMS:
+                to_peers = awaits_done and not exchange.mover.crosses_nodes
                 name = f"copy_{relation.name}_rails"
                 self.out.append(CopyProgram(relation.name, name, 1, not counted, to_peers, rails=True))
             streams = copy_streams(problem, relation)

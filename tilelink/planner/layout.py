@@ -122,13 +122,18 @@ def source_buffer(structure: Structure, relation: Relation, choice: ExchangeChoi
     if relation.kind is Kind.REDUCE and structure.maker(source) >= 0:
         return relation.name  # summed in place
     if structure.maker(source) < 0:
-        pulled = choice is not None and choice.transfer is Transfer.PULL
-        return _source_name(structure, relation, "shared") if pulled else source
+        shared = choice is not None and (choice.transfer is Transfer.PULL or _put_from_source(relation, choice))
+        return _source_name(structure, relation, "shared") if shared else source
     if choice is not None and choice.mover.issuer is Issuer.TILES and choice.transfer is Transfer.PUSH:
         return ""
     if structure.in_place(relation):
         return relation.name
     return _source_name(structure, relation, "staged")
+
+
+def _put_from_source(relation: Relation, choice: ExchangeChoice) -> bool:
+    """Whether a stream puts the source, and does not add it up before."""
+    return relation.kind is Kind.GATHER and choice.mover.puts is Issuer.STREAMS
 
 
 def source_of(problem: Problem, relation: Relation) -> str:
@@ -163,7 +168,8 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
     source = source_buffer(structure, relation, choice)
     made = structure.by_tiles(relation.source) or structure.split_source(relation, choice)
     # a network card reads symmetric memory alone: what it puts of an input lies there first, among the parts of others
-    put = choice.mover.puts and relation.kind is Kind.GATHER and structure.maker(relation.source) < 0
+    gathered = relation.kind is Kind.GATHER and structure.maker(relation.source) < 0
+    put = gathered and choice.mover.puts is Issuer.PROGRAMS
     # Readers of a gather go through ranks upwards, and so do makers of what is scattered. What an owner pushes arrives in
     # that order, and what a reader pulls has been made by its owner first, if it goes the other way. Who reads parts of the ranks
     # before it alone begins with the last of them.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tilelink.ir.movers import COPY_START_US, ChunkMover
+from tilelink.ir.movers import COPY_START_US, ChunkMover, Issuer
 from tilelink.ir.node_sums import as_sent, in_strips
 from tilelink.ir.nodes import Exchange
 from tilelink.planner.loop import Times
@@ -29,6 +29,8 @@ SEND_US = (
 CHANNEL_GB_PER_S = 10.3  # of one channel of NCCL, on an SM: 33.5 MB by two took 1,631 us (2 x H200, NVLink)
 REQUEST_US = 0.25  # to post a put: 4 million a second of a proxy (ramp of one NIC, published with MORI)
 
+STREAM_PUT_US = 15.0  # of a put on a stream with few bytes, over NVLink: 8 of 8 KB took 141 us (2 x H200)
+
 
 def rail_ranks(topology: Topology, mover: ChunkMover) -> int:
     """Ranks of a group, between which rails go: of a node, or of a half of one."""
@@ -36,9 +38,10 @@ def rail_ranks(topology: Topology, mover: ChunkMover) -> int:
 
 
 def held_sms(topology: Topology, mover: ChunkMover) -> int:
-    """SMs that are held beside those of programs: by a library, and by the stream that hands on, which waits for the number of
+    """SMs that are held beside those of programs: by a library, and by streams that put or hand on, which wait for the number of
     the call, and the host does not know that."""
-    return (1 if rail_ranks(topology, mover) > 1 else 0) + mover.library_sms
+    streams = (rail_ranks(topology, mover) > 1) + (mover.puts is Issuer.STREAMS)
+    return streams + mover.library_sms
 
 
 class Hops(NamedTuple):
@@ -63,6 +66,8 @@ def hops(topology: Topology, exchange: Exchange, element_bytes: int) -> Hops:
         put, far = SEND_US + num_bytes / min(rail, mover.library_sms * CHANNEL_GB_PER_S) / 1e3, 0.0
     elif mover.puts:
         put = REQUEST_US + num_bytes / rail / 1e3
+        if mover.puts is Issuer.STREAMS:  # a put, the wait until it is there and that for its word follow each other
+            put += STREAM_PUT_US + 2 * far
     else:
         share = rail / rail_ranks(topology, mover) if outer[-1].fabric is Fabric.HOST_BRIDGE else rail
         put = max(floor, num_bytes / min(share, mover.gb_per_s(topology, exchange.transfer, num_bytes)) / 1e3) + start

@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
     (
         lambda x: x.topology.num_nodes > 1 and not x.mover.crosses_nodes and not x.bounded,
         lambda x: (
-            f"{x.mover.text} reaches ranks of its node alone, mover=Rails(n) or LibraryRails(n) those of other nodes, too"
+            f"{x.mover.text} reaches ranks of its node alone, Rails(n), StreamRails(n) or LibraryRails(n) those of other nodes, too"
         ),
     ),
     (

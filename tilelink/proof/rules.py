@@ -63,9 +63,9 @@ def _residency(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
     spinning = sum(_held_up(schedule, machine, role) for launch in schedule.launches for role in launch.roles)
     by_data = frozenset(one.name for one in schedule.buffers if one.protocol is not Protocol.SIMPLE)
     for number, launch in enumerate(schedule.launches):
-        engines = [role.engine for role in launch.roles if isinstance(role.engine, Sms | Network)]
+        engines = [role.engine for role in launch.roles if not role.by_host]
         shared = sum(role.programs for role in launch.roles if isinstance(role.engine, Sms) and not role.inside)
-        puts = sum(role.programs for role in launch.roles if isinstance(role.engine, Network))
+        puts = sum(role.programs for role in launch.roles if isinstance(role.engine, Network) and not role.by_host)
         taken = shared + puts
         sms = puts - (-shared // max([one.per_sm for one in engines if isinstance(one, Sms)], default=1))
         waits = any(synchronises(phase.body, by_data) for role in launch.roles for phase in role.phases)
@@ -82,7 +82,7 @@ def _held_up(schedule: Schedule, machine: Machine, role: Role) -> int:
     if isinstance(role.engine, Host):  # a call that meets other ranks holds one SM at least
         return max(role.engine.sms, *(isinstance(one, Call) and one.function == SEND_RECEIVE for one in steps), 0)
     waits = [one for one in steps if isinstance(one, Wait)]
-    if not isinstance(role.engine, CopyEngine) or not waits:
+    if not role.by_host or not waits:
         return 0
     raised = [one for step in all_steps(schedule) for one in notifies(step)]
     numbered = {one.signal for one in raised if one.to is not None and one.at != rank}

@@ -140,6 +140,8 @@ def engine_text(engine: Engine) -> str:
             return f"{several} of {warps} warps and {stages} stage{'s' if stages > 1 else ''}{shared}"
         case CopyEngine(programs):
             return "a copy engine" if programs == 1 else f"copy engines, {programs} streams"
+        case Network(enqueued=True):
+            return "the network, by a stream"
         case Network(programs):
             return "the network" if programs == 1 else f"the network, {programs} programs"
         case Host(sms=sms):
