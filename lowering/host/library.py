@@ -87,10 +87,16 @@ class LibraryCalls:
         signal of NVSHMEM has a number of the host, which a CUDA graph would repeat. All of it is symmetric memory."""
         if self.fabric.is_loading:
             return
-        nvshmem, stream = host_library(), self.stream.cuda_stream
-        nvshmem.nvshmemx_putmem_on_stream(dst.data_ptr(), src.data_ptr(), src.nbytes, to, stream)
-        nvshmem.nvshmemx_quiet_on_stream(stream)
-        nvshmem.nvshmemx_putmem_on_stream(word.data_ptr(), value.data_ptr(), value.nbytes, to, stream)
+        stream = self.stream.cuda_stream
+        host_library().nvshmemx_putmem_on_stream(dst.data_ptr(), src.data_ptr(), src.nbytes, to, stream)
+        host_library().nvshmemx_quiet_on_stream(stream)
+        self.put_word(word, value, to)
+
+    def put_word(self, word: torch.Tensor, value: torch.Tensor, to: int) -> None:
+        """Put what `value` holds to where `word` lies here on rank `to`."""
+        if not self.fabric.is_loading:
+            ends = word.data_ptr(), value.data_ptr()
+            host_library().nvshmemx_putmem_on_stream(*ends, value.nbytes, to, self.stream.cuda_stream)
 
     def all_reduce(self, x: torch.Tensor) -> None:
         with self._current():

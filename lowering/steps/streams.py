@@ -121,6 +121,9 @@ class Streams(Body):
     def notify(self, step: Notify) -> None:
         if step.to is None or step.last_of != 1:
             self.cannot("add to a word or count who comes last", step, "a word that is set to a value")
+        if isinstance(self.role.engine, Network) and self.frame.dialect.puts and step.at != rank:
+            self._put_word(step)
+            return
         word = self._word(step.signal, step.index, step.at)
         if isinstance(step.to, int) and step.at == rank:
             self.out.call(f"{self.stream}.write(", [word, str(step.to)])
@@ -176,6 +179,12 @@ class Streams(Body):
         ends = [self.view(replace(target, at=rank)), self.view(source)]
         word = [self._word(told.signal, told.index), "self.epoch"]
         self.out.call(f"{self.stream}.put(", [*ends, *word, f"to={self.spell(target.at)}"])
+
+    def _put_word(self, step: Notify) -> None:
+        if step.to != Index("call"):
+            self.cannot("put a word that is not the number of the call", step, "a word that is set to it")
+        word = self._word(step.signal, step.index)
+        self.out.call(f"{self.stream}.put_word(", [word, "self.epoch", f"to={self.spell(step.at)}"])
 
     def view(self, region: Region) -> str:
         """The part of a tensor that a region is."""

@@ -219,6 +219,8 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                     if ending and (launch.by_copy or rails.puts_words(planned)):
                         engine = CopyEngine() if launch.by_copy else Network()
                     yield Launch(MAIN, (Role("finish", engine, ending),), tuple(dict.fromkeys(streams)))
+                if launch.by_copy and (far := rails.ended(planned)):
+                    yield _alone("finish_far", Network(enqueued=True), far, "rails are told that this call is over here")
 
 
 def _packet_roles(planned: Planned, launch: PacketCollective) -> Iterator[Role]:
@@ -230,7 +232,7 @@ def _packet_roles(planned: Planned, launch: PacketCollective) -> Iterator[Role]:
     yield Role(launch.out, engine, packet_collective(planned, launch))
 
 
-def _alone(name: str, engine: Host | CopyEngine, steps: tuple[Step, ...], title: str) -> Launch:
+def _alone(name: str, engine: Engine, steps: tuple[Step, ...], title: str) -> Launch:
     return Launch(MAIN, (Role(name, engine, (Phase(1, steps, title=title),)),))
 
 

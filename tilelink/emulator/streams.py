@@ -143,9 +143,13 @@ class EmulatedStream(StandIn):
     def put(self, dst: torch.Tensor, src: torch.Tensor, word: torch.Tensor, value: torch.Tensor, to: int) -> None:
         """Enqueue: `src` goes to rank `to`, where `dst` lies here, and then what `value` holds to where `word` lies. All of them
         are symmetric memory of this rank. Raises `IllegalCopy`."""
-        for one in (src, value):
-            self._there(one, one, to)
+        self._there(src, src, to)
         self.copy(self._there(dst, src, to), src)
+        self.put_word(word, value, to)
+
+    def put_word(self, word: torch.Tensor, value: torch.Tensor, to: int) -> None:
+        """The same of a word alone. Raises `IllegalCopy`."""
+        self._there(value, value, to)
         self.copy(self._there(word, value, to), value)
 
     def _there(self, dst: torch.Tensor, src: torch.Tensor, to: int) -> torch.Tensor:

@@ -112,8 +112,8 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     (
-        lambda x: x.mover.crosses_nodes and not peer_atomics(x.topology, inside=True),
-        lambda x: f"ranks of a node tell each other of ends by atomics, and links of {x.topology.name} carry none",
+        lambda x: x.mover.puts is Issuer.PROGRAMS and not peer_atomics(x.topology, inside=True),
+        lambda x: f"programs that put {x.name} tell ranks of ends by atomics, and links of {x.topology.name} carry none",
     ),
     (
         lambda x: x.mover.along_rails and not (x.along_rows and x.push and x.cut is Cut.ROWS),

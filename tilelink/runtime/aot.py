@@ -51,7 +51,7 @@ class _Stream:
     write = wait_at_least = wait_equal = after = matmul = all_gather = reduce_scatter = all_reduce = send_receive = (
         _nothing
     )
-    attention = put = _nothing
+    attention = put = put_word = _nothing
 
 
 @dataclass(slots=True)
