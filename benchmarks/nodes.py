@@ -55,7 +55,7 @@ FEW = [
 ]  # bytes: what counts is how soon they are there
 # by stores a program is slower than a network card, which one program keeps busy
 FORMS = {"one_program": {"mover": "Rails(1)"}, "programs": {"mover": "Rails(16)", "chunks": "8"}}
-FORMS["stream"] = {"mover": "StreamRails(16)", "chunks": "8"}
+FORMS["stream"] = {"mover": "StreamRails(16)", "chunks": "2"}
 FORMS["sends"] = {"mover": "LibraryRails(2)"}  # NCCL sends along rails, beside tiles
 FORMS["library"] = {"mover": "Library()"}  # NCCL, in a plan
 BY_NCCL = ("sends", "library")
@@ -113,8 +113,11 @@ def checked(
     late_calls: int,
     target: str,
     most_sms: int,
+    atomics: bool = True,
 ) -> dict[str, Any]:
     topology = topologies.load(topology_of_gpus(), dist.get_world_size(), nodes)
+    if not atomics:
+        topology = replace(topology, levels=tuple(replace(one, peer_atomics=False) for one in topology.levels))
     sms = torch.cuda.get_device_properties(0).multi_processor_count  # of this process
     topology = replace(topology, gpu=replace(topology.gpu, num_sms=min(sms, most_sms, topology.gpu.num_sms)))
     rails = "Rails" in pins.get("mover", "")
@@ -149,11 +152,13 @@ def measured(
     forms: dict[str, dict[str, str]],
     target: str,
     most_sms: int,
+    atomics: bool,
 ) -> dict[str, Any]:
-    row: dict[str, Any] = {"operator": name, "sizes": sizes, "nodes": nodes, "target": target}
-    packets = {"packets": PACKETS} if (name, sizes) in FEW else {}
+    row: dict[str, Any] = {"operator": name, "sizes": sizes, "nodes": nodes, "target": target, "atomics": atomics}
+    packets = {"packets": PACKETS} if (name, sizes) in FEW and atomics else {}
     for form, pins in (forms | packets).items():
-        found = checked(name, sizes, nodes, pins, late_calls, "triton" if form in BY_NCCL else target, most_sms)
+        spelt = "triton" if form in BY_NCCL else target
+        found = checked(name, sizes, nodes, pins, late_calls, spelt, most_sms, atomics)
         row |= {f"{form}_{key}": value for key, value in found.items() if key != "serial_us"}
         row["serial_us"] = found.get("serial_us")
     if target == "triton" and not gpus_are_shared():  # a process has one kind of symmetric memory
@@ -175,6 +180,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="no row begins later")
     parser.add_argument("--pin", action="append", default=[], metavar="NAME=VALUE", help="for what is put, too")
     parser.add_argument("--sms", type=int, default=1 << 20, help="no plan takes more")
+    parser.add_argument("--no-atomics", action="store_true", help="as if links inside of nodes carried none")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
@@ -193,7 +199,8 @@ def main() -> None:
         dist.broadcast(late, 0)
         if late.item():
             break
-        found = measured(name, sizes, arguments.nodes, arguments.late_calls, forms, arguments.target, arguments.sms)
+        most, atomics = arguments.sms, not arguments.no_atomics
+        found = measured(name, sizes, arguments.nodes, arguments.late_calls, forms, arguments.target, most, atomics)
         lines.append(found | {"commit": arguments.commit, "machine": machine()})
         if dist.get_rank() == 0:
             print(json.dumps(lines[-1]), flush=True)
