@@ -75,7 +75,7 @@ class NothingToPut(TileLinkError):
 
     template = (
         "schedule {schedule!r} puts nothing over a network, which is what target {target} is for.\n"
-        "Legal: a topology of several nodes, --nodes N, where mover=Rails(n) or StreamRails(n) carries a collective; or --target triton."
+        "Legal: several nodes, --nodes N, where mover=Rails(n) or StreamRails(n) carries a collective; or --target triton."
     )
 
 

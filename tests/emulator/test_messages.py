@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tilelink.emulator import CollectiveMismatch, Deadlock, World
+from tilelink.emulator import CollectiveMismatch, Deadlock, IllegalCopy, World
 
 
 def part(rank: int, number: int, rows: int = 3) -> torch.Tensor:
@@ -68,3 +68,38 @@ def test_it_holds_sms() -> None:
         fabric.main().send_receive(torch.zeros(3, 2), part(fabric.rank, 0), to=other, source=other, sms=3)
     with pytest.raises(Deadlock, match="SM"):
         world.run()
+
+
+# ---- puts on a stream --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_put_lands_before_its_word(seed: int) -> None:
+    """Rows 1 to 3 of each rank go to the next one, which copies them when the word has come."""
+    world, ranks = World(3, seed=seed), 3
+    found = []
+    for fabric in world.fabrics:
+        x, y = (fabric.symmetric((5, 2), torch.float32, name) for name in ("x", "y"))
+        words, value = fabric.symmetric((4,), torch.int64, "words"), fabric.symmetric((1,), torch.int64, "value")
+        x.local.copy_(part(fabric.rank, 1, rows=5))
+        value.local.fill_(7)
+        found.append((fabric, x, y, words, value, torch.zeros(3, 2)))
+    for fabric, x, y, words, value, out in found:
+        stream, to = fabric.stream("puts"), (fabric.rank + 1) % ranks
+        stream.put(y.local[1:4], x.local[1:4], words.local[2:][:1], value.local, to=to)
+        fabric.main().wait_at_least(words.local[2:][:1], 7)
+        fabric.main().copy(out, y.local[1:4])
+    world.run()
+    for fabric, _, y, words, _, out in found:
+        assert torch.equal(out, part((fabric.rank - 1) % ranks, 1)) and words.local.tolist() == [0, 0, 7, 0]
+        assert not y.local[[0, 4]].any()
+
+
+@pytest.mark.parametrize("plain", ["dst", "src", "word", "value"])
+def test_a_put_is_of_symmetric_memory(plain: str) -> None:
+    """A network card reads and writes no other."""
+    fabric = World(2).fabrics[0]
+    given = {name: fabric.symmetric((1,), torch.int64, name).local for name in ("dst", "src", "word", "value")}
+    given[plain] = torch.zeros(1, dtype=torch.int64)
+    with pytest.raises(IllegalCopy, match="a put is of memory which is in no symmetric buffer"):
+        fabric.main().put(**given, to=1)

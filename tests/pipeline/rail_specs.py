@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable
 
 import lowering
 import tilelink
+from tests.pipeline.random_specs import random_spec
 from tests.pipeline.workloads import load
 from tilelink import Partial, Shard, Tensor, dims
+from tilelink.elaborate.rails import puts_words
+from tilelink.ir.movers import ChunkMover
 from tilelink.ir.schedule import Schedule
+from tilelink.planner.sample import sample_schedule
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
 from tilelink.schedule.roles import Schedule as Steps
@@ -47,6 +52,7 @@ def there_and_back(x: Tensor(M, K, placement=Partial()), w: Tensor(K, N, placeme
 EXAMPLES = {"ag_gemm": "02_ag_gemm.py", "gemm_rs": "03_gemm_rs.py", "gemm_ar": "04_gemm_ar.py", "mlp": "05_mlp.py"}
 SPECS = {name: load(f"{file}:{name}") for name, file in EXAMPLES.items()}
 SPECS |= {"gathered": gathered, "both": both, "scattered": scattered, "there_and_back": there_and_back}
+TARGETS = ("triton", "triton-nvshmem", "triton-distributed")
 MATMULS = {"ag_gemm", "gemm_rs", "gemm_ar", "mlp", "both", "there_and_back"}
 
 
@@ -72,3 +78,26 @@ def check_equal(schedule: Schedule, mover: str, chunks: str) -> None:
     assert proof.proved, proof.lines()
     for target in ("triton", "triton-distributed") if chunks == "2" else ("triton",):
         assert run_emulated(schedule, lowering.emit(schedule, target), calls=3, seed=int(chunks)).equal
+
+
+def check_random(
+    what: str,
+    seeds: Iterable[int],
+    meshes: list[tuple[int, int]],
+    machine: Callable[[int, int], Topology],
+    wanted: Callable[[ChunkMover], bool],
+) -> None:
+    """Specs and schedules that nobody chose, with a mover that is `wanted` if six draws find one: proved, and equal to torch on
+    emulated ranks of `machine(nodes, local)`, as a target spells it."""
+    for seed in seeds:
+        rng = random.Random(f"{what} {seed}")
+        mesh = rng.choice(meshes)
+        spec, schedule = random_spec(rng, mesh[0] * mesh[1]), None
+        for _ in range(6):
+            schedule = sample_schedule(spec, machine(*mesh), rng)
+            if any(wanted(one.mover) for one in schedule.exchanges):
+                break
+        assert schedule is not None and verify(schedule).proved, f"seed {seed}"
+        target = rng.choice(TARGETS) if puts_words(schedule) else "triton"  # of what the library carries nothing is put
+        result = run_emulated(schedule, lowering.emit(schedule, target), calls=2, seed=seed)
+        assert result.equal, f"seed {seed}: {result.lines()}\n{schedule}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,13 +9,11 @@ import pytest
 
 import lowering
 import topologies
-from tests.pipeline.rail_specs import SPECS, check_equal, planned_on, without
-from tests.pipeline.random_specs import random_spec
+from tests.pipeline.rail_specs import SPECS, TARGETS, check_equal, check_random, planned_on, without
 from tests.pipeline.test_nodes import MESHES
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.movers import LibraryRails
 from tilelink.ir.schedule import Schedule
-from tilelink.planner.sample import sample_schedule
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.happens_before.check import checked
 from tilelink.proof.happens_before.refuted import Wrong
@@ -58,24 +55,16 @@ def test_beside_puts(mesh: tuple[int, int], first: str) -> None:
     schedule = planned("mlp", mesh, {"x_full.mover": first, "y_parts.mover": last, "mover": first})
     assert len({exchange.mover for exchange in schedule.exchanges}) == 2
     assert verify(schedule).proved
-    for target in ("triton", "triton-nvshmem", "triton-distributed"):
+    for target in TARGETS:
         assert run_emulated(schedule, lowering.emit(schedule, target), calls=3).equal
 
 
 @pytest.mark.parametrize("block", range(12))
 @pytest.mark.quick(1)
 def test_random_specs_and_schedules(block: int) -> None:
-    for seed in range(10 * block, 10 * block + 10):
-        rng = random.Random(f"sends {seed}")
-        mesh = rng.choice(MESHES)
-        spec, schedule = random_spec(rng, mesh[0] * mesh[1]), None
-        for _ in range(6):
-            schedule = sample_schedule(spec, machine(*mesh), rng)
-            if any(isinstance(one.mover, LibraryRails) for one in schedule.exchanges):
-                break
-        assert schedule is not None and verify(schedule).proved, f"seed {seed}"
-        result = run_emulated(schedule, lowering.emit(schedule), calls=2, seed=seed)
-        assert result.equal, f"seed {seed}: {result.lines()}\n{schedule}"
+    check_random(
+        "sends", range(10 * block, 10 * block + 10), MESHES, machine, lambda mover: isinstance(mover, LibraryRails)
+    )
 
 
 @pytest.mark.parametrize("name", ["ag_gemm", "gemm_rs"])

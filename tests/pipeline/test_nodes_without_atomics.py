@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 import lowering
 import topologies
-from tests.pipeline.rail_specs import SPECS, planned_on, without
-from tests.pipeline.random_specs import random_spec
+from tests.pipeline.rail_specs import SPECS, TARGETS, check_random, planned_on, without
 from tests.pipeline.test_nodes import MESHES
 from tilelink.elaborate.rails import puts_words
 from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.schedule import Schedule
-from tilelink.planner.sample import sample_schedule
 from tilelink.proof.happens_before.check import checked
 from tilelink.proof.happens_before.refuted import Wrong
 from tilelink.proof.verify import verify
@@ -37,7 +33,7 @@ def machine(nodes: int, local: int) -> Topology:
 
 
 def targets(schedule: Schedule) -> tuple[str, ...]:
-    return ("triton", "triton-nvshmem", "triton-distributed") if puts_words(schedule) else ("triton",)
+    return TARGETS if puts_words(schedule) else TARGETS[:1]
 
 
 @pytest.mark.parametrize("mover", MOVERS)
@@ -55,17 +51,7 @@ def test_equal_to_torch(name: str, mesh: tuple[int, int], mover: str) -> None:
 @pytest.mark.parametrize("block", range(8))
 @pytest.mark.quick(1)
 def test_random_specs_and_schedules(block: int) -> None:
-    for seed in range(10 * block, 10 * block + 10):
-        rng = random.Random(f"no atomics {seed}")
-        mesh = rng.choice(MESHES)
-        spec, schedule = random_spec(rng, mesh[0] * mesh[1]), None
-        for _ in range(6):
-            schedule = sample_schedule(spec, machine(*mesh), rng)
-            if any(one.mover.crosses_nodes for one in schedule.exchanges):
-                break
-        assert schedule is not None and verify(schedule).proved, f"seed {seed}"
-        result = run_emulated(schedule, lowering.emit(schedule, rng.choice(targets(schedule))), calls=2, seed=seed)
-        assert result.equal, f"seed {seed}: {result.lines()}\n{schedule}"
+    check_random("no atomics", range(10 * block, 10 * block + 10), MESHES, machine, lambda mover: mover.crosses_nodes)
 
 
 def test_no_kernel_tells_a_peer() -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 import lowering
-from tests.pipeline.rail_specs import SPECS, check_equal, planned_on, without
-from tests.pipeline.random_specs import random_spec
+from tests.pipeline.rail_specs import SPECS, TARGETS, check_equal, check_random, planned_on, without
 from tests.pipeline.test_library_rails import each, machine
 from tests.pipeline.test_nodes import MESHES
-from tilelink.elaborate.rails import puts_words
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.movers import StreamRails
 from tilelink.ir.schedule import Schedule
-from tilelink.planner.sample import sample_schedule
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.happens_before.check import checked
 from tilelink.proof.happens_before.refuted import Wrong
@@ -28,8 +24,6 @@ from tilelink.schedule.roles import CopyEngine, Network
 from tilelink.schedule.roles import Schedule as Steps
 from tilelink.schedule.steps import Move, Order, Step, Sync, Wait
 from tilelink.schedule.walk import mapped, with_roles
-
-TARGETS = ("triton", "triton-nvshmem", "triton-distributed")
 
 
 def planned(name: str, mesh: tuple[int, int], pins: dict[str, str], rows: int = 24) -> Schedule:
@@ -60,18 +54,9 @@ def test_beside_other_rails(mesh: tuple[int, int], other: str) -> None:
 @pytest.mark.parametrize("block", range(12))
 @pytest.mark.quick(1)
 def test_random_specs_and_schedules(block: int) -> None:
-    for seed in range(10 * block, 10 * block + 10):
-        rng = random.Random(f"stream puts {seed}")
-        mesh = rng.choice(MESHES)
-        spec, schedule = random_spec(rng, mesh[0] * mesh[1]), None
-        for _ in range(6):
-            schedule = sample_schedule(spec, machine(*mesh), rng)
-            if any(isinstance(one.mover, StreamRails) for one in schedule.exchanges):
-                break
-        assert schedule is not None and verify(schedule).proved, f"seed {seed}"
-        target = rng.choice(TARGETS if puts_words(schedule) else TARGETS[:1])
-        result = run_emulated(schedule, lowering.emit(schedule, target), calls=2, seed=seed)
-        assert result.equal, f"seed {seed}: {result.lines()}\n{schedule}"
+    check_random(
+        "stream puts", range(10 * block, 10 * block + 10), MESHES, machine, lambda mover: isinstance(mover, StreamRails)
+    )
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=str)

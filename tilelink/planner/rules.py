@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
     (
         lambda x: x.topology.num_nodes > 1 and not x.mover.crosses_nodes and not x.bounded,
         lambda x: (
-            f"{x.mover.text} reaches ranks of its node alone, Rails(n), StreamRails(n) or LibraryRails(n) those of other nodes, too"
+            f"{x.mover.text} reaches ranks of its node alone; Rails(n), StreamRails(n) and LibraryRails(n) cross nodes"
         ),
     ),
     (
@@ -113,7 +113,9 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         lambda x: x.mover.puts is Issuer.PROGRAMS and not peer_atomics(x.topology, inside=True),
-        lambda x: f"programs that put {x.name} tell ranks of ends by atomics, and links of {x.topology.name} carry none",
+        lambda x: (
+            f"programs that put {x.name} tell ranks of ends by atomics, and links of {x.topology.name} carry none"
+        ),
     ),
     (
         lambda x: x.mover.along_rails and not (x.along_rows and x.push and x.cut is Cut.ROWS),
