@@ -48,3 +48,20 @@ def test_each_level_counts_what_passes_it() -> None:
     part = 8192 * 8192 * 2 / 16
     assert found == pytest.approx({"nvswitch": 2 * 14 * part / 173e3, "infiniband": 2 * part / 45e3})
     assert busy_levels(planned("03_gemm_rs.py:gemm_rs", _RS, mover="Library()"), NODES) == ()
+
+
+def test_bridges_are_shared() -> None:
+    """What binds is what the calls wait for, as they are predicted: the bridge of four boards."""
+    sizes, sockets = {"M": 8192, "K": 4096, "N": 14336}, topologies.load("l20-pcie", 16, 2)
+    schedule = load("02_ag_gemm.py:ag_gemm").plan_for(sockets, sizes, "bf16", {"mover": "LibraryRails(4)"})
+    found, part = {one.level: one.us for one in busy_levels(schedule, sockets)}, 512 * 4096 * 2
+    assert found == pytest.approx(
+        {
+            "pcie": 14 * part * 4 / 26e3,
+            "numa": 14 * part * 2 / 16e3,
+            "infiniband": part / sockets.levels[-1].gb_per_s / 1e3,
+        }
+    )
+    assert max(found, key=found.__getitem__) == "pcie" and found["pcie"] == pytest.approx(
+        schedule.predicted_us, rel=0.05
+    )
