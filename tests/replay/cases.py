@@ -108,9 +108,13 @@ def _mechanisms() -> Iterator[Case]:
             given = {name: value for name, value in pins.items() if name != "tile"}
             yield _case("mechanisms", f"bench {operator}", label, ("mi300x-full-mesh", 4), sizes, given)
     # what is planned goes along rails by a library, or between sockets
-    for operator, target in (("ag_gemm", NVSHMEM), ("gemm_rs", NVSHMEM), ("gemm_rs", DISTRIBUTED)):
-        pins = {"mover": "Rails(4)", "chunks": "2"}
-        yield _case("mechanisms", f"bench {operator}", "puts", ("h800-2-nodes", 16), FULL[operator], pins, target)
+    for operator, mover, target in (
+        ("ag_gemm", "Rails(4)", NVSHMEM),
+        ("gemm_rs", "Rails(4)", DISTRIBUTED),
+        ("ag_gemm", "StreamRails(4)", NVSHMEM),
+    ):
+        pins, label = {"mover": mover, "chunks": "2"}, "puts" if mover == "Rails(4)" else "puts of a stream"
+        yield _case("mechanisms", f"bench {operator}", label, ("h800-2-nodes", 16), FULL[operator], pins, target)
 
 
 _EXAMPLES = {

@@ -63,6 +63,7 @@ COVER = (
     "12_flash_decode.py:decode_and_project: with its projection, h200-nvswitch x2, triton",
     "12_flash_decode.py:merge: given states, h200-nvswitch x2, triton",
     "12_flash_decode.py:flash_decode: packets with numbers, h200-nvswitch x2, triton",
+    "bench ag_gemm: puts of a stream, h800-2-nodes x16, triton-nvshmem",
 )
 
 
