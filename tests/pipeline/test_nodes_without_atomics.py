@@ -66,7 +66,7 @@ def test_no_kernel_tells_a_peer() -> None:
 
 
 def test_programs_that_put_need_atomics() -> None:
-    with pytest.raises(NoLegalSchedule, match="tell ranks of ends by atomics, and links of l20-pcie@2 carry none"):
+    with pytest.raises(NoLegalSchedule, match="tell of ends by atomics, and links of l20-pcie@2 carry none"):
         planned_on(machine(2, 2), "ag_gemm", {"mover": "Rails(1)"})
 
 

@@ -220,9 +220,7 @@ def _launches(planned: Planned) -> Iterator[Launch]:
                         engine = CopyEngine() if launch.by_copy else Network()
                     yield Launch(MAIN, (Role("finish", engine, ending),), tuple(dict.fromkeys(streams)))
                 if launch.by_copy and (far := rails.ended(planned)):
-                    yield _alone(
-                        "finish_far", Network(enqueued=True), far, "rails are told that this call is over here"
-                    )
+                    yield _alone("finish_far", Network(enqueued=True), far, "rails are told of the end of this call")
 
 
 def _packet_roles(planned: Planned, launch: PacketCollective) -> Iterator[Role]:

@@ -113,9 +113,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         lambda x: x.mover.puts is Issuer.PROGRAMS and not peer_atomics(x.topology, inside=True),
-        lambda x: (
-            f"programs that put {x.name} tell ranks of ends by atomics, and links of {x.topology.name} carry none"
-        ),
+        lambda x: f"programs that put {x.name} tell of ends by atomics, and links of {x.topology.name} carry none",
     ),
     (
         lambda x: x.mover.along_rails and not (x.along_rows and x.push and x.cut is Cut.ROWS),
