@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import lowering
 import tilelink
@@ -11,11 +12,16 @@ from tests.pipeline.random_specs import random_spec
 from tests.pipeline.workloads import load
 from tilelink import Partial, Shard, Tensor, dims
 from tilelink.elaborate.rails import puts_words
+from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.movers import ChunkMover
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.sample import sample_schedule
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.happens_before.check import checked
+from tilelink.proof.happens_before.refuted import Wrong
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
+from tilelink.schedule.instance import instantiated
 from tilelink.schedule.roles import Schedule as Steps
 from tilelink.schedule.steps import Step
 from tilelink.schedule.walk import mapped, with_bodies
@@ -101,3 +107,22 @@ def check_random(
         target = rng.choice(TARGETS) if puts_words(schedule) else "triton"  # of what the library carries nothing is put
         result = run_emulated(schedule, lowering.emit(schedule, target), calls=2, seed=seed)
         assert result.equal, f"seed {seed}: {result.lines()}\n{schedule}"
+
+
+def check_refuted(schedule: Schedule, edit: Callable[[Steps], Steps], kinds: tuple[Wrong, ...]) -> None:
+    """Its steps with a mistake, which the proof finds as what it is."""
+    steps = instantiated(elaborated(schedule))
+    changed = edit(steps)
+    assert changed != steps
+    refutation = checked(changed).refutation
+    assert refutation is not None and refutation.wrong in kinds, str(refutation)
+
+
+def check_held(schedule: Schedule, beside: int, held: int) -> None:
+    """So many programs move `beside` tiles, and streams and calls of a library hold so many SMs: with one less nobody ends."""
+    kernel = schedule.kernels()[0]
+    assert sum(comm.programs for comm in kernel.comm) == beside
+    needed = schedule.grid(kernel) + held
+    for sms, bugs in ((needed, []), (needed - 1, [BugClass.RESIDENCY])):
+        tight = replace(schedule, machine=replace(schedule.machine, num_sms=sms))
+        assert [one.bug for one in verify(tight).findings][:1] == bugs

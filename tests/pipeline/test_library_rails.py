@@ -9,12 +9,20 @@ import pytest
 
 import lowering
 import topologies
-from tests.pipeline.rail_specs import SPECS, TARGETS, check_equal, check_random, planned_on, without
+from tests.pipeline.rail_specs import (
+    SPECS,
+    TARGETS,
+    check_equal,
+    check_held,
+    check_random,
+    check_refuted,
+    planned_on,
+    without,
+)
 from tests.pipeline.test_nodes import MESHES
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.movers import LibraryRails
 from tilelink.ir.schedule import Schedule
-from tilelink.proof.bug_class import BugClass
 from tilelink.proof.happens_before.check import checked
 from tilelink.proof.happens_before.refuted import Wrong
 from tilelink.proof.verify import verify
@@ -171,11 +179,7 @@ BUGS: dict[str, tuple[str, Edit, tuple[Wrong, ...]]] = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_mistakes_are_refuted(bug: str) -> None:
     name, edit, kinds = BUGS[bug]
-    steps = instantiated(elaborated(planned(name, (2, 2), {"chunks": "1"}, rows=64)))
-    changed = edit(steps)
-    assert changed != steps
-    refutation = checked(changed).refutation
-    assert refutation is not None and refutation.wrong in kinds, str(refutation)
+    check_refuted(planned(name, (2, 2), {"chunks": "1"}, rows=64), edit, kinds)
 
 
 def test_what_another_rank_has_sent_is_no_value_of_the_spec() -> None:
@@ -193,10 +197,4 @@ def test_what_another_rank_has_sent_is_no_value_of_the_spec() -> None:
 @pytest.mark.parametrize(("name", "beside", "held"), [("ag_gemm", 0, 3), ("gemm_rs", 2, 2)])
 def test_a_library_without_sms_waits_for_ever(name: str, beside: int, held: int) -> None:
     """Calls hold two SMs beside programs, and a stream holds one that waits for words of peers."""
-    schedule = planned(name, (2, 2), {})
-    kernel = schedule.kernels()[0]
-    assert sum(comm.programs for comm in kernel.comm) == beside
-    needed = schedule.grid(kernel) + held
-    for sms, bugs in ((needed, []), (needed - 1, [BugClass.RESIDENCY])):
-        tight = replace(schedule, machine=replace(schedule.machine, num_sms=sms))
-        assert [one.bug for one in verify(tight).findings][:1] == bugs
+    check_held(planned(name, (2, 2), {}), beside, held)

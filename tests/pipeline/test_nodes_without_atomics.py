@@ -6,19 +6,17 @@ import pytest
 
 import lowering
 import topologies
-from tests.pipeline.rail_specs import SPECS, TARGETS, check_random, planned_on, without
+from tests.pipeline.rail_specs import SPECS, TARGETS, check_random, check_refuted, planned_on, without
 from tests.pipeline.test_nodes import MESHES
 from tilelink.elaborate.rails import puts_words
 from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import NoLegalSchedule
 from tilelink.ir.schedule import Schedule
-from tilelink.proof.happens_before.check import checked
 from tilelink.proof.happens_before.refuted import Wrong
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
 from tilelink.schedule.index import rank
 from tilelink.schedule.instance import instantiated
-from tilelink.schedule.roles import Network
 from tilelink.schedule.steps import Notify, Wait
 from tilelink.schedule.walk import notifies, steps_in
 from topologies.topology import Topology
@@ -72,11 +70,8 @@ def test_programs_that_put_need_atomics() -> None:
 
 @pytest.mark.parametrize(("signal", "awaited"), [("done_far", False), ("done_far", True), ("done", True)])
 def test_ends_that_nobody_tells_or_awaits_are_refuted(signal: str, awaited: bool) -> None:
-    steps = instantiated(elaborated(planned_on(machine(2, 2), "ag_gemm", {"mover": "StreamRails(2)"}, rows=64)))
-    assert any(isinstance(role.engine, Network) for launch in steps.launches for role in launch.roles)
-    changed = without(
+    schedule = planned_on(machine(2, 2), "ag_gemm", {"mover": "StreamRails(2)"}, rows=64)
+    edit = without(
         lambda one: isinstance(one, Notify | Wait) and (one.signal, isinstance(one, Wait)) == (signal, awaited)
-    )(steps)
-    assert changed != steps
-    refutation = checked(changed).refutation
-    assert refutation is not None and refutation.wrong in (Wrong.NEVER_RAISED, Wrong.OVERWRITTEN), str(refutation)
+    )
+    check_refuted(schedule, edit, (Wrong.NEVER_RAISED, Wrong.OVERWRITTEN))

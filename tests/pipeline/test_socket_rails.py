@@ -10,14 +10,13 @@ import pytest
 
 import lowering
 import topologies
-from tests.pipeline.rail_specs import SPECS, check_equal, planned_on, without
+from tests.pipeline.rail_specs import SPECS, check_equal, check_refuted, planned_on, without
 from tests.pipeline.random_specs import random_spec
 from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.movers import SocketRails
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.sample import sample_schedule
-from tilelink.proof.happens_before.check import checked
 from tilelink.proof.happens_before.refuted import Wrong
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
@@ -197,8 +196,4 @@ BUGS: dict[str, tuple[str, Edit, tuple[Wrong, ...]]] = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_mistakes_are_refuted(bug: str) -> None:
     name, edit, kinds = BUGS[bug]
-    steps = instantiated(elaborated(planned(name, (2, 2), {"chunks": "1"}, rows=64)))
-    changed = edit(steps)
-    assert changed != steps
-    refutation = checked(changed).refutation
-    assert refutation is not None and refutation.wrong in kinds, str(refutation)
+    check_refuted(planned(name, (2, 2), {"chunks": "1"}, rows=64), edit, kinds)

@@ -8,13 +8,21 @@ from dataclasses import replace
 import pytest
 
 import lowering
-from tests.pipeline.rail_specs import SPECS, TARGETS, check_equal, check_random, planned_on, without
+from tests.pipeline.rail_specs import (
+    SPECS,
+    TARGETS,
+    check_equal,
+    check_held,
+    check_random,
+    check_refuted,
+    planned_on,
+    without,
+)
 from tests.pipeline.test_library_rails import each, machine
 from tests.pipeline.test_nodes import MESHES
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.movers import StreamRails
 from tilelink.ir.schedule import Schedule
-from tilelink.proof.bug_class import BugClass
 from tilelink.proof.happens_before.check import checked
 from tilelink.proof.happens_before.refuted import Wrong
 from tilelink.proof.verify import verify
@@ -140,19 +148,10 @@ BUGS: dict[str, tuple[str, Edit, tuple[Wrong, ...]]] = {
 @pytest.mark.parametrize("bug", BUGS)
 def test_mistakes_are_refuted(bug: str) -> None:
     name, edit, kinds = BUGS[bug]
-    steps = instantiated(elaborated(planned(name, (2, 2), {"chunks": "1"}, rows=64)))
-    assert edit(steps) != steps
-    refutation = checked(edit(steps)).refutation
-    assert refutation is not None and refutation.wrong in kinds, str(refutation)
+    check_refuted(planned(name, (2, 2), {"chunks": "1"}, rows=64), edit, kinds)
 
 
 @pytest.mark.parametrize(("name", "beside", "held"), [("ag_gemm", 0, 2), ("gemm_rs", 2, 1)])
 def test_streams_hold_sms(name: str, beside: int, held: int) -> None:
     """Each that waits for words of peers, which have the number of the call."""
-    schedule = planned(name, (2, 2), {})
-    kernel = schedule.kernels()[0]
-    assert sum(comm.programs for comm in kernel.comm) == beside
-    needed = schedule.grid(kernel) + held
-    for sms, bugs in ((needed, []), (needed - 1, [BugClass.RESIDENCY])):
-        tight = replace(schedule, machine=replace(schedule.machine, num_sms=sms))
-        assert [one.bug for one in verify(tight).findings][:1] == bugs
+    check_held(planned(name, (2, 2), {}), beside, held)
