@@ -37,6 +37,11 @@ class Level:
     multicast: bool  # one store or reduce-load reaches all ranks through the switch
     peer_atomics: bool  # a kernel may do atomics on a peer's mapped memory
 
+    @property
+    def unit_gb_per_s(self) -> float:
+        """GB/s that are left to each unit while all are busy: units share the rate of a bridge."""
+        return self.gb_per_s / self.size if self.fabric is Fabric.HOST_BRIDGE else self.gb_per_s
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:

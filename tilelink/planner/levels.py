@@ -1,7 +1,7 @@
 """How long what a schedule moves keeps each level of a fabric busy, whatever else goes on: the level that takes longest binds.
 
 a gather, or a scatter, over NN nodes of L ranks, of parts of s bytes:
-    inside of a node    (L - 1) * NN * s / rate of the link, or of a bridge times what shares it
+    inside of a node    (L - 1) * NN * s / rate of the link, or share of a bridge
     network             (NN - 1) * s / rate of the NIC
 """
 
@@ -35,6 +35,5 @@ def busy_levels(schedule: Schedule, topology: Topology) -> tuple[Busy, ...]:
     part, found = sum(sizes), list[Busy]()
     for level in topology.levels:
         times = nodes - 1 if level.fabric is Fabric.NETWORK else (local - 1) * nodes
-        times *= level.size if level.fabric is Fabric.HOST_BRIDGE else 1
-        found.append(Busy(level.name, times * part / level.gb_per_s / 1e3))
+        found.append(Busy(level.name, times * part / level.unit_gb_per_s / 1e3))
     return tuple(found)

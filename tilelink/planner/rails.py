@@ -71,7 +71,7 @@ def hops(topology: Topology, exchange: Exchange, element_bytes: int) -> Hops:
     else:
         share = rail / rail_ranks(topology, mover) if outer[-1].fabric is Fabric.HOST_BRIDGE else rail
         put = max(floor, num_bytes / min(share, mover.gb_per_s(topology, exchange.transfer, num_bytes)) / 1e3) + start
-    rates = [one.gb_per_s / (one.size if one.fabric is Fabric.HOST_BRIDGE else 1) for one in inner]
+    rates = [one.unit_gb_per_s for one in inner]
     rate = min([mover.gb_per_s(topology, exchange.transfer, num_bytes), *rates])
     return Hops(put, far, max(floor, num_bytes / rate / 1e3) + start)
 
