@@ -20,7 +20,7 @@ from tilelink.proof.bug_class import BugClass
 from tilelink.proof.rules import RULES, broken_rules
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Access, Buffer
-from tilelink.schedule.roles import Launch, Phase, PingPong, Plain, Role, Schedule, Sms
+from tilelink.schedule.roles import CopyEngine, Launch, Network, Phase, PingPong, Plain, Role, Schedule, Sms
 from tilelink.schedule.steps import For
 
 
@@ -87,6 +87,17 @@ CASES: dict[str, tuple[str, Change, dict[str, object], BugClass, str]] = {
     "a copy that waits for a count": (
         "ag",
         same,
+        {"stream_waits": False},
+        BugClass.REUSE,
+        "wait done[0] >= (call - 1) * 2 on a stream",
+    ),
+    "a put of a stream that waits for a count": (
+        "ag",
+        edit(
+            Role,
+            lambda one: replace(one, engine=Network(enqueued=True)),
+            lambda one: isinstance(one.engine, CopyEngine),
+        ),
         {"stream_waits": False},
         BugClass.REUSE,
         "wait done[0] >= (call - 1) * 2 on a stream",

@@ -22,7 +22,6 @@ from tilelink.schedule.merging import merge_of
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import (
     Cooperative,
-    CopyEngine,
     Host,
     Launch,
     Network,
@@ -107,7 +106,7 @@ def _stream_waits(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
         return
     added = {one.signal for step in all_steps(schedule) for one in notifies(step) if one.at != rank and one.to is None}
     for _, role, phase in phases(schedule):
-        for step in steps_in(phase.body) if isinstance(role.engine, CopyEngine) else ():
+        for step in steps_in(phase.body) if role.by_host and not isinstance(role.engine, Host) else ():
             if isinstance(step, Wait) and step.signal in added:
                 yield Broken(f"role {role.name}", f"{in_a_line(step)} on a stream", step.signal)
 
