@@ -113,6 +113,10 @@ class AddedUp(ABC):
                 todo.pop()
                 continue
             parts, begins = self._parts(one)
+            # many programs begin behind one end of a launch, whose parts are gone through once
+            if joins := [part for part in parts[:-1] if len(self.made[part].of) > 1]:
+                todo.extend(reversed(joins))
+                continue
             told = (self.made[part].told for part in parts)
             needed = set[int]().union(*(some.by for some in told if some is not None)).difference(self.of)
             if needed:
