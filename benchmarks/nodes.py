@@ -41,6 +41,8 @@ from tilelink.spec_file import load_overlap
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SPECS = {"ag_gemm": "02_ag_gemm.py", "gemm_rs": "03_gemm_rs.py", "gemm_ar": "04_gemm_ar.py", "mlp": "05_mlp.py"}
 SPECS |= dict.fromkeys(("reduce_scatter", "all_gather"), "11_reduce_scatter.py")
+EXPERTS = "ep_layer"
+SPECS[EXPERTS] = "09_ep_layer.py"
 _WEIGHTS = {
     "ag_gemm": {"K": 4096, "N": 14336},
     "gemm_rs": {"K": 14336, "N": 4096},
@@ -50,6 +52,9 @@ _WEIGHTS = {
     "all_gather": {"N": 4096},
 }
 ROWS = [(name, {"M": rows} | sizes) for rows in (2048, 8192) for name, sizes in _WEIGHTS.items()]
+LAYERS = [
+    (EXPERTS, {"T": tokens, "H": 4096, "F": 1536, "E": 32, "K": chosen}) for tokens, chosen in ((256, 4), (4096, 2))
+]
 FEW = [
     ("all_gather", {"M": rows, "N": 4096}) for rows in (16, 64, 256, 512)
 ]  # bytes: what counts is how soon they are there
@@ -59,6 +64,12 @@ FORMS["stream"] = {"mover": "StreamRails(16)", "chunks": "2"}
 FORMS["sends"] = {"mover": "LibraryRails(2)"}  # NCCL sends along rails, beside tiles
 FORMS["library"] = {"mover": "Library()"}  # NCCL, in a plan
 BY_NCCL = ("sends", "library")
+# tokens by lists, or all of them; sums of what experts make by puts
+SUMS = {"out_summand_parts.mover": "Rails(16)"}
+OF_EXPERTS = {
+    "needed": {"rows_value.mover": "NeededRails(8)"} | SUMS,
+    "programs": {"rows_value.mover": "Rails(1)"} | SUMS,
+}
 PACKETS = {"protocol": "ll", "mover": "OwnKernel()"}
 
 
@@ -66,6 +77,10 @@ def drawn(seed: int, count: int, ranks: int) -> list[tuple[str, dict[str, int]]]
     rng, found = random.Random(seed), list[tuple[str, dict[str, int]]]()
     for _ in range(count):
         name = rng.choice(list(SPECS))
+        if name == EXPERTS:
+            sizes = {"H": 64 * rng.randint(8, 48), "F": 64 * rng.randint(4, 24), "K": rng.randint(1, 6)}
+            found.append((name, {"T": ranks * rng.randint(20, 1500), "E": rng.randint(4, 24) * ranks} | sizes))
+            continue
         sizes = {dim: 8 * ranks * rng.randint(4, 256) for dim in _WEIGHTS[name]}
         found.append((name, {"M": ranks * rng.randint(40, 2000)} | sizes))
     return found
@@ -139,7 +154,7 @@ def checked(
     found["changed_late"] = changed_late(op, sets, 1, late_calls) if late_calls else 0
     found["us"] = slowest_us(lambda: op(*sets[0]))
     found["movers"] = [exchange.mover.text for exchange in schedule.exchanges]
-    if not gpus_are_shared():
+    if not gpus_are_shared() and name != EXPERTS:
         found["serial_us"] = slowest_us(lambda: serial(name)(*sets[0]))
     return found
 
@@ -156,8 +171,12 @@ def measured(
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"operator": name, "sizes": sizes, "nodes": nodes, "target": target, "atomics": atomics}
     packets = {"packets": PACKETS} if (name, sizes) in FEW and atomics else {}
+    if name == EXPERTS:
+        forms = {form: OF_EXPERTS[form] for form in OF_EXPERTS if form in forms}
     for form, pins in (forms | packets).items():
         spelt = "triton" if form in BY_NCCL else target
+        if form == "needed" and name != EXPERTS:
+            continue
         found = checked(name, sizes, nodes, pins, late_calls, spelt, most_sms, atomics)
         row |= {f"{form}_{key}": value for key, value in found.items() if key != "serial_us"}
         row["serial_us"] = found.get("serial_us")
@@ -186,12 +205,16 @@ def main() -> None:
     arguments = parser.parse_args()
     shared = torch.cuda.device_count() < int(os.environ["WORLD_SIZE"])
     (join_parts if shared else join)()
-    listed = [] if arguments.only_drawn else [row for row in (*FEW, *ROWS) if row[0] in arguments.operators.split(",")]
+    listed = (
+        []
+        if arguments.only_drawn
+        else [row for row in (*FEW, *ROWS, *LAYERS) if row[0] in arguments.operators.split(",")]
+    )
     if arguments.drawn:
         seed, count = map(int, arguments.drawn.split(":"))
         listed += drawn(seed, count, dist.get_world_size())
     pins = dict(one.split("=", 1) for one in arguments.pin)
-    forms = {form: fields if form in BY_NCCL else fields | pins for form, fields in FORMS.items()}
+    forms = {form: fields if form in BY_NCCL else fields | pins for form, fields in (OF_EXPERTS | FORMS).items()}
     forms = {form: fields for form, fields in forms.items() if form in arguments.forms.split(",")}
     began, lines = time.monotonic(), list[dict[str, Any]]()
     for name, sizes in listed:

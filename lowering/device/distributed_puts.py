@@ -39,6 +39,24 @@ def put_alone(target, source, size, rank):
 
 
 @triton_dist.jit
+def put_rows(target, source, listed, number, cols, rank):
+    """Put rows of `cols` elements to `rank`: the first `number` that are `listed`, in ascending order. Rows that follow each
+    other are one message."""
+    published()
+    num_bytes = tl.cast(cols, tl.int64) * (source.dtype.element_ty.primitive_bitwidth // 8)
+    entry = 0
+    while entry < number:
+        row = tl.load(listed + entry)
+        rows = 1
+        while (entry + rows < number) & (tl.load(listed + tl.minimum(entry + rows, number - 1)) == row + rows):
+            rows += 1
+        first = tl.cast(row, tl.int64) * cols
+        libshmem_device.putmem_nbi_block(target + first, source + first, rows * num_bytes, rank)
+        entry += rows
+    __syncthreads()
+
+
+@triton_dist.jit
 def put_word(word, value, rank):
     """Set `word` of `rank` to `value`, behind all that this program has stored or acquired."""
     published()

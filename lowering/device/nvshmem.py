@@ -75,6 +75,24 @@ def put_alone(target, source, size, rank):
 
 
 @triton.jit
+def put_rows(target, source, listed, number, cols, rank):
+    """Put rows of `cols` elements to `rank`: the first `number` that are `listed`, in ascending order. Rows that follow each
+    other are one message."""
+    published()
+    num_bytes = tl.cast(cols, tl.int64) * (source.dtype.element_ty.primitive_bitwidth // 8)
+    entry = 0
+    while entry < number:
+        row = tl.load(listed + entry)
+        rows = 1
+        while (entry + rows < number) & (tl.load(listed + tl.minimum(entry + rows, number - 1)) == row + rows):
+            rows += 1
+        first = row * num_bytes
+        nvshmem_put_alone(target.to(tl.int64) + first, source.to(tl.int64) + first, rows * num_bytes, rank)
+        entry += rows
+    program_barrier()
+
+
+@triton.jit
 def put_word(word, value, rank):
     """Set `word` of `rank` to `value`, behind all that this program has stored or acquired."""
     published()

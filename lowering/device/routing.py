@@ -172,11 +172,11 @@ def place_rows(
 
 
 @triton.jit
-def list_blocks(
+def list_rows(
     ids,
     listed,
     here,
-    first_expert,
+    first,
     NUM_TOKENS: tl.constexpr,
     CHOICES: tl.constexpr,
     NUM_EXPERTS: tl.constexpr,
@@ -184,10 +184,11 @@ def list_blocks(
     ROWS: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """Program (i, p) lists which of NUM_TOKENS tokens have one of NUM_EXPERTS experts from `first_expert` on, in BLOCKS blocks of
-    ROWS tokens from block i * BLOCKS on. here[p, b] tokens of block b do, whose places in the block are the first entries of
-    listed[p, b], in order."""
-    other = tl.program_id(1)
+    """Program (i, p) lists which of NUM_TOKENS tokens reader first + p needs, which has NUM_EXPERTS experts: in BLOCKS blocks of
+    ROWS tokens from block i * BLOCKS on. here[p, b] tokens of block b have one of these, and their places in the block are the
+    first entries of listed[p, b], in order."""
+    number = tl.program_id(1)
+    first_expert = (first + number) * NUM_EXPERTS
     block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)[:, None]
     row = tl.arange(0, ROWS)[None, :]
     token = block * ROWS + row
@@ -195,46 +196,10 @@ def list_blocks(
     for choice in tl.static_range(CHOICES):
         expert = tl.load(ids + token * CHOICES + choice, mask=token < NUM_TOKENS, other=-1)
         found = found | is_one_of(expert, NUM_EXPERTS, first_expert).to(tl.int32)
-    there = other * NUM_BLOCKS + block
+    there = number * NUM_BLOCKS + block
     place = tl.cumsum(found, 1) - 1
     tl.store(listed + there * ROWS + place, row + tl.zeros_like(found), mask=found > 0)
     tl.store(here + there, tl.sum(found, 1)[:, None], mask=block < NUM_BLOCKS)
-
-
-@triton.jit
-def list_rows(
-    ids,
-    listed,
-    here,
-    NUM_TOKENS: tl.constexpr,
-    CHOICES: tl.constexpr,
-    NUM_EXPERTS: tl.constexpr,
-    NUM_BLOCKS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCKS: tl.constexpr,
-):
-    """Program (i, p) lists which own tokens have an expert on rank p."""
-    first = tl.program_id(1) * NUM_EXPERTS
-    list_blocks(ids, listed, here, first, NUM_TOKENS, CHOICES, NUM_EXPERTS, NUM_BLOCKS, ROWS, BLOCKS)
-
-
-@triton.jit
-def list_needed_rows(
-    ids,
-    listed,
-    here,
-    reader,
-    NUM_TOKENS: tl.constexpr,
-    CHOICES: tl.constexpr,
-    NUM_EXPERTS: tl.constexpr,
-    NUM_BLOCKS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCKS: tl.constexpr,
-):
-    """Program (i, p) lists which tokens of rank p have an expert on rank `reader`; `ids` are those of all ranks' tokens."""
-    of_rank = ids + tl.program_id(1) * NUM_TOKENS * CHOICES
-    first = reader * NUM_EXPERTS
-    list_blocks(of_rank, listed, here, first, NUM_TOKENS, CHOICES, NUM_EXPERTS, NUM_BLOCKS, ROWS, BLOCKS)
 
 
 @triton.jit

@@ -35,7 +35,7 @@ def wait_epochs(signals, call, rank, STRIDE: tl.constexpr, NUM_RANKS: tl.constex
     late = tl.full((), 1, tl.int32)
     while late > 0:
         raised = tl.atomic_add(signals + ranks * STRIDE, 0, mask=peers, sem="acquire", scope="sys")
-        late = tl.max(tl.where(peers, call - raised, 0), axis=0)
+        late = tl.max(tl.where(peers, call - raised, 0), axis=0).to(tl.int32)
     program_barrier()  # one thread has acquired each word; now all threads may load
 
 
@@ -49,7 +49,7 @@ def wait_ranks(signals, value, STRIDE: tl.constexpr, NUM_RANKS: tl.constexpr):
     late = tl.full((), 1, tl.int32)
     while late > 0:
         raised = tl.atomic_add(signals + ranks * STRIDE, 0, mask=ranks < NUM_RANKS, sem="acquire", scope="sys")
-        late = tl.max(tl.where(ranks < NUM_RANKS, value - raised, 0), axis=0)
+        late = tl.max(tl.where(ranks < NUM_RANKS, value - raised, 0), axis=0).to(tl.int32)
     program_barrier()  # one thread has acquired each word; now all threads may load
 
 

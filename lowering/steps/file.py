@@ -46,7 +46,7 @@ def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None,
     _check_sizes(schedule)
     schedule = for_gpu(with_origins(schedule), arch, spelling.gluon)
     exact = returning_tokens(schedule, exact_signals(schedule)) if spelling.tokens else frozenset[str]()
-    return print_file(passes(schedule, exact), arch, around, target, exact)
+    return print_file(passes(schedule, exact, puts=spelling.puts), arch, around, target, exact)
 
 
 def sends(schedule: Schedule) -> bool:
@@ -55,10 +55,10 @@ def sends(schedule: Schedule) -> bool:
     return not puts and any(isinstance(one, Call) and one.function == SEND_RECEIVE for one in all_steps(schedule))
 
 
-def passes(schedule: Schedule, exact: frozenset[str] = frozenset()) -> Schedule:
+def passes(schedule: Schedule, exact: frozenset[str] = frozenset(), *, puts: bool = False) -> Schedule:
     """`schedule` as it is printed: what programs move in pieces, with Sync steps, with names for entries of tables. `exact`:
-    signals whose waits compare for equality and return tokens."""
-    in_order = deferred(pieces_flushed(in_pieces(folded(schedule))))
+    signals whose waits compare for equality and return tokens. `puts`: the language has puts."""
+    in_order = deferred(pieces_flushed(in_pieces(folded(schedule), puts=puts)))
     ordered = synchronised(in_order, exact)  # a Sync may have to stand between pieces
     return named_lookups(ordered, checked_names(schedule))
 

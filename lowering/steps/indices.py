@@ -149,9 +149,12 @@ class Spelling:
         return name
 
     def look_up(self, index: Index) -> str:
-        place = self.flat(index.args, index.op, 0)
         mask = f", mask={self.lanes}, other=0" if self.lanes and "lane" in names_in(index) else ""
-        return f"tl.load({' + '.join([index.op, *place])}{mask})"
+        return f"tl.load({' + '.join(self.entry(index))}{mask})"
+
+    def entry(self, index: Index) -> list[str]:
+        """The terms of the address of an entry of a table."""
+        return [index.op, *self.flat(index.args, index.op, 0)]
 
     def floored(self, op: str, left: str, right: str) -> str:
         return f"{'floor_mod' if op == '%' else 'floor_div'}({left}, {right})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lowering.steps.constants import Constants
 from lowering.steps.indices import Scope, Spelling
-from tilelink.schedule.index import Number
+from tilelink.schedule.index import Index
 
 
 class Needing(Spelling):
@@ -19,7 +19,6 @@ class Needing(Spelling):
             self.needs[name] = ""
         return super().name(name)
 
-    def look_up(self, index: Number) -> str:
-        assert not isinstance(index, int)
+    def entry(self, index: Index) -> list[str]:
         self.needs[index.op] = ""
-        return super().look_up(index)
+        return super().entry(index)

@@ -14,7 +14,7 @@ from lowering.steps.flat import is_flat
 from lowering.steps.indices import Scope
 from tilelink.schedule.index import Index, Number, least, names_in, rounded_up
 from tilelink.schedule.memory import Access, Region
-from tilelink.schedule.roles import Phase, Role, Schedule
+from tilelink.schedule.roles import Network, Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Move, Step
 from tilelink.schedule.walk import with_phases
 
@@ -22,11 +22,11 @@ ELEMENTS = 4096  # of a piece at most, a power of two: 32 for each thread of fou
 OF_ROWS = 32768  # the same of rows that a table finds, so that many loads are in flight behind each look-up
 
 
-def in_pieces(schedule: Schedule) -> Schedule:
-    """`schedule` with loops around what moves more than `ELEMENTS` elements."""
+def in_pieces(schedule: Schedule, *, puts: bool = False) -> Schedule:
+    """`schedule` with loops around what moves more than `ELEMENTS` elements. `puts`: programs on the network put it as it is."""
 
     def changed(role: Role, phase: Phase) -> Phase:
-        if role.by_host:
+        if role.by_host or (puts and isinstance(role.engine, Network)):
             return phase
         scope = Scope(schedule, role.name, role.programs)
         with scope.inside("tile", phase.count, phase.first, phase.let):

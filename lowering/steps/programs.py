@@ -37,6 +37,7 @@ _ORDERS = {
     Order.FENCE: "fence_descriptors()",
     Order.FLUSH: "flush_stores()",
     Order.QUIET: "program_barrier()",  # puts are stores here: their sources have been read when all threads have come
+    Order.LANDED: "program_barrier()",  # and a word behind it tells of the stores of all of them
 }
 
 

@@ -87,18 +87,14 @@ _LISTED_OF_WARP = 256  # tokens that a program of a warp looks at: 8 a thread
 
 
 def list_rows(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number], str]) -> list[list[str]]:
-    """What the launch is given: a kernel, its grid, and its arguments. A program lists the rows of some blocks for a rank,
-    or those of a rank."""
+    """What the launch is given: a kernel, its grid, and its arguments. A program lists the rows of some blocks for a reader."""
     listed, here = step.tables
-    ranks, blocks, rows = schedule.shapes[listed]
-    experts, choices, *reader = map(spell, step.numbers)
+    lists, blocks, rows = schedule.shapes[listed]
+    experts, choices, first = map(spell, step.numbers)
     each = min(_power(blocks), _LISTED_OF_WARP // rows)
-    tokens = blocks * rows
-    grid = f"({-(-blocks // each)}, {ranks})"
-    sizes = [f"NUM_TOKENS={tokens}", f"CHOICES={choices}", f"NUM_EXPERTS={experts}", f"NUM_BLOCKS={blocks}"]
-    tables = [f"self.{listed}", f"self.{here}"]
-    kernel = "list_needed_rows" if reader else "list_rows"
-    return [[kernel, grid, ids, *tables, *reader, *sizes, f"ROWS={rows}", f"BLOCKS={each}", "num_warps=1"]]
+    sizes = [f"NUM_TOKENS={blocks * rows}", f"CHOICES={choices}", f"NUM_EXPERTS={experts}", f"NUM_BLOCKS={blocks}"]
+    given = [f"({-(-blocks // each)}, {lists})", ids, f"self.{listed}", f"self.{here}", first]
+    return [["list_rows", *given, *sizes, f"ROWS={rows}", f"BLOCKS={each}", "num_warps=1"]]
 
 
 def list_places(schedule: Schedule, step: Call, ids: str, spell: Callable[[Number], str]) -> list[list[str]]:

@@ -22,6 +22,7 @@ GROUPS = {
         "CopyEngine",
         "CommSms",
         "CopyWarps",
+        "NeededRails",
         "NeededRows",
         "PlacedRows",
         "Rails",

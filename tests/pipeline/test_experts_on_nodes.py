@@ -12,6 +12,7 @@ import topologies
 from tests.pipeline.workloads import load
 from tilelink.elaborate.rails import puts_words
 from tilelink.ir.schedule import Schedule
+from tilelink.planner.rails import hops
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
 from topologies.topology import Topology
@@ -70,3 +71,22 @@ def test_halves_of_a_layer(mesh: tuple[int, int]) -> None:
         names = {str(dim) for value in spec.spec.inputs for dim in value.shape}
         sizes = {name: size for name, size in drawn(rng, ranks).items() if name in names}
         assert right(spec.plan_for(machine(*mesh), sizes, "bf16", {}), ranks)
+
+
+@pytest.mark.parametrize("mesh", [*MESHES, (2, 1), (3, 1)], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.quick(3)
+def test_rows_go_to_the_nodes_that_need_them(mesh: tuple[int, int], seed: int) -> None:
+    rng, ranks = random.Random(f"needed {mesh} {seed}"), mesh[0] * mesh[1]
+    sizes = drawn(rng, ranks) | {"T": ranks * rng.choice((1, 6, 16, 33, 48)), "H": ranks * 8}
+    pins = {"rows_value.mover": f"NeededRails({rng.randint(1, 3)})", "out_summand_parts.mover": "Rails(1)"}
+    assert right(LAYER.plan_for(machine(*mesh), sizes, "bf16", pins), seed)
+
+
+def test_predictions_know_which_rows_nodes_need() -> None:
+    """With few choices of many nodes, fewer rows go anywhere."""
+    pins = {"rows_value.mover": "NeededRails(1)", "out_summand_parts.mover": "Rails(1)"}
+    sizes = {"T": 8 * 1024, "H": 1024, "F": 64, "E": 8}
+    plans = [LAYER.plan_for(machine(8, 1), sizes | {"K": choices}, "bf16", pins) for choices in (1, 8)]
+    few, many = (hops(machine(8, 1), plan.exchange("rows_value"), 2) for plan in plans)
+    assert few.put < 0.5 * many.put

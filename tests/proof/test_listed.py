@@ -33,8 +33,21 @@ def planned(name: str = "ep_layer", transfer: str = "push") -> Planned:
     return SPECS[name].plan_for(topologies.load("laptop-switch", RANKS), sizes, "bf16", {**mover, "out.adder": adder})
 
 
-def _entry(peer: Number = PEER, block: Number = BLOCK) -> Index:
-    return Index("rows_value_listed", (peer, block, LANE))
+def _pushed(peer: Number = PEER, block: Number = BLOCK) -> tuple[Number, Number]:
+    """The list, and the block in it, of rows of this rank that go to a peer."""
+    return peer, block
+
+
+def _pulled(peer: Number = PEER, block: Number = BLOCK) -> tuple[Number, Number]:
+    """The same of rows of a peer that come here."""
+    return 0, peer * (OWN // 16) + block
+
+
+Place = Callable[..., tuple[Number, Number]]
+
+
+def _entry(peer: Number = PEER, block: Number = BLOCK, place: Place = _pushed) -> Index:
+    return Index("rows_value_listed", (*place(peer, block), LANE))
 
 
 def target(new: Callable[[Region], Region]) -> Change:
@@ -77,47 +90,52 @@ def _share(step: Step) -> bool:
 
 
 BLOCKS = BLOCK * 16
-IN_BOTH: dict[str, Change] = {
-    "rows of the list of the next rank": both(
-        lambda one: _first(one, one.start[0] - _entry() + _entry((PEER + 1) % RANKS))
-    ),
-    "as many rows as go to the next rank": both(
-        lambda one: _rows(one, Index("rows_value_here", ((PEER + 1) % RANKS, BLOCK)))
-    ),
-    "rows of the list of the first block": both(lambda one: _first(one, one.start[0] - _entry() + _entry(block=0))),
-    "rows are taken one by one": source(lambda one: _first(one, BLOCKS + LANE)),
-    "rows of the next token": source(lambda one: _first(one, one.start[0] + 1)),
-    "one row less": both(lambda one: _rows(one, Index("rows_value_here", (PEER, BLOCK)) - 1)),
-    "half of the columns": both(lambda one: replace(one, extent=(one.extent[0], SIZES["H"] // 2))),
-    "a block is left out": lambda step: (
-        (replace(step, count=step.count - 1),) if isinstance(step, For) and _share(step) else (step,)
-    ),
-    "ids of some tokens": lambda step: (
-        (replace(step, operands=(_rows(step.operands[0], OWN // 2),)),)
-        if isinstance(step, Call) and step.function == LIST_ROWS
-        else (step,)
-    ),
-    "readers look up all rows": lambda step: (
-        (replace(step, region=_first(step.region, Index("m") + LANE)),)
-        if isinstance(step, Load) and step.region.buffer == "rows_value"
-        else (step,)
-    ),
-    "readers look up rows of the next rank's experts": lambda step: (
-        (replace(step, numbers=((rank + 1) % RANKS * 2, *step.numbers[1:])),)
-        if isinstance(step, Call) and step.function == SORT_ROWS
-        else (step,)
-    ),
-    "nobody waits": lambda step: () if isinstance(step, Wait) and step.signal == "rows_value_arrived" else (step,),
-    "own rows are not waited for": lambda step: (
-        (replace(step, count=RANKS - 1, let=(("m_segment", (rank + 1 + Index("step")) % RANKS),)),)
-        if isinstance(step, For)
-        and any(isinstance(one, Wait) and one.signal == "rows_value_arrived" for one in step.body)
-        else (step,)
-    ),
-    "the first program tells": lambda step: (
-        (replace(step, last_of=1),) if isinstance(step, Notify) and step.signal == "rows_value_arrived" else (step,)
-    ),
-}
+
+
+def in_both(place: Place) -> dict[str, Change]:
+    return {
+        "rows of the list of the next rank": both(
+            lambda one: _first(one, one.start[0] - _entry(place=place) + _entry((PEER + 1) % RANKS, place=place))
+        ),
+        "as many rows as go to the next rank": both(
+            lambda one: _rows(one, Index("rows_value_here", place((PEER + 1) % RANKS)))
+        ),
+        "rows of the list of the first block": both(
+            lambda one: _first(one, one.start[0] - _entry(place=place) + _entry(block=0, place=place))
+        ),
+        "rows are taken one by one": source(lambda one: _first(one, BLOCKS + LANE)),
+        "rows of the next token": source(lambda one: _first(one, one.start[0] + 1)),
+        "one row less": both(lambda one: _rows(one, Index("rows_value_here", place()) - 1)),
+        "half of the columns": both(lambda one: replace(one, extent=(one.extent[0], SIZES["H"] // 2))),
+        "a block is left out": lambda step: (
+            (replace(step, count=step.count - 1),) if isinstance(step, For) and _share(step) else (step,)
+        ),
+        "ids of some tokens": lambda step: (
+            (replace(step, operands=(_rows(step.operands[0], OWN // 2),)),)
+            if isinstance(step, Call) and step.function == LIST_ROWS
+            else (step,)
+        ),
+        "readers look up all rows": lambda step: (
+            (replace(step, region=_first(step.region, Index("m") + LANE)),)
+            if isinstance(step, Load) and step.region.buffer == "rows_value"
+            else (step,)
+        ),
+        "readers look up rows of the next rank's experts": lambda step: (
+            (replace(step, numbers=((rank + 1) % RANKS * 2, *step.numbers[1:])),)
+            if isinstance(step, Call) and step.function == SORT_ROWS
+            else (step,)
+        ),
+        "nobody waits": lambda step: () if isinstance(step, Wait) and step.signal == "rows_value_arrived" else (step,),
+        "own rows are not waited for": lambda step: (
+            (replace(step, count=RANKS - 1, let=(("m_segment", (rank + 1 + Index("step")) % RANKS),)),)
+            if isinstance(step, For)
+            and any(isinstance(one, Wait) and one.signal == "rows_value_arrived" for one in step.body)
+            else (step,)
+        ),
+        "the first program tells": lambda step: (
+            (replace(step, last_of=1),) if isinstance(step, Notify) and step.signal == "rows_value_arrived" else (step,)
+        ),
+    }
 
 
 PUSHED: dict[str, Change] = {
@@ -125,8 +143,8 @@ PUSHED: dict[str, Change] = {
     "rows stay here": target(lambda one: replace(one, at=rank)),
     "rows are placed one by one": target(lambda one: _first(one, rank * OWN + BLOCKS + LANE)),
     "rows begin at those of the receiver": target(lambda one: _first(one, PEER * OWN + BLOCKS + _entry())),
-    "experts of half a rank": numbers(1, SIZES["K"]),
-    "half of the choices": numbers(2, 1),
+    "experts of half a rank": numbers(1, SIZES["K"], 0),
+    "half of the choices": numbers(2, 1, 0),
 }
 PULLED: dict[str, Change] = {
     "rows come from the next rank": source(lambda one: replace(one, at=(PEER + 1) % RANKS)),
@@ -136,7 +154,7 @@ PULLED: dict[str, Change] = {
     "experts of half a rank": numbers(1, SIZES["K"], rank),
     "half of the choices": numbers(2, 1, rank),
     "experts of the next rank": numbers(2, SIZES["K"], (rank + 1) % RANKS),
-    "experts of the owner": numbers(2, SIZES["K"]),
+    "experts of the owner": numbers(2, SIZES["K"], 0),
     "nobody waits for the owner": lambda step: (
         () if isinstance(step, Wait) and step.signal == "rows_value_ready" else (step,)
     ),
@@ -147,8 +165,8 @@ PULLED: dict[str, Change] = {
     ),
 }
 BUGS = {
-    transfer: {f"{transfer}: {bug}": change for bug, change in (IN_BOTH | of_one).items()}
-    for transfer, of_one in {"push": PUSHED, "pull": PULLED}.items()
+    transfer: {f"{transfer}: {bug}": change for bug, change in (in_both(place) | of_one).items()}
+    for transfer, place, of_one in (("push", _pushed, PUSHED), ("pull", _pulled, PULLED))
 }
 
 

@@ -120,6 +120,9 @@ def matched(source: Sequence[Event], compiled: Sequence[Event], *, complete: boo
         known = places.get(key, [])
         if event.kind is Kind.LOAD and complete and left[key] < len(known):
             known = []
-        found.append(known[taken[key]] if taken[key] < len(known) else None)
+        # where all entries of a table are taken to be one, lanes of a move have one address
+        lanes = left[key] // len(known) if complete and known and left[key] % len(known) == 0 else 1
+        number = taken[key] // lanes
+        found.append(known[number] if number < len(known) else None)
         taken[key] += 1
     return found

@@ -226,7 +226,11 @@ class Names:
                 f"{sent.name}_BLOCK_ROWS", sent.rows, f"tokens of a block, whose rows of {sent.name} are listed"
             )
             self.derived(f"{sent.name}_BLOCKS", tokens // rows, f"blocks of the own rows of {sent.name}")
-            self.listed[sent.name] = replace(sent, tokens=tokens, rows=rows)
+            strips, name = sent.strips, sent.name
+            if sent.by_node:
+                strips = self.size(f"{name}_STRIPS", strips, f"strips in which rows of {name} go to a node")
+                self.derived(f"{name}_STRIP_BLOCKS", -(-(tokens // rows) // strips), f"blocks of a strip of {name}")
+            self.listed[sent.name] = replace(sent, tokens=tokens, rows=rows, strips=strips)
         return self.listed[sent.name]
 
     def _cols(self, exchange: Exchange) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.elaborate import rails, signals
-from tilelink.elaborate.positions import TILE, peer_and_chunk, rank_at
+from tilelink.elaborate import listed, rails, signals
+from tilelink.elaborate.positions import TILE, peer_and_chunk
 from tilelink.elaborate.regions import (
-    LANE,
     Box,
     chunk_box,
     chunk_region,
@@ -21,7 +20,7 @@ from tilelink.elaborate.tiles import SLOT, USE, in_tiles, item_lets
 from tilelink.ir.counting import counting_step, source_arrivals
 from tilelink.ir.movers import Transfer
 from tilelink.ir.nodes import CommRole, CopyOwn, CopyProgram, Exchange, Kind, Publish
-from tilelink.ir.routed import Placed
+from tilelink.ir.routed import Sent
 from tilelink.ir.schedule import Schedule
 from tilelink.schedule.index import Index, Number, call, least, rank
 from tilelink.schedule.memory import Access, Region
@@ -137,6 +136,8 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
     if exchange.slots:
         return _items(schedule, exchange)
     if exchange.mover.along_rails:
+        if isinstance(exchange.sent, Sent):
+            return listed.put(schedule, exchange, exchange.sent)
         along = rails.relayed if exchange.relayed else rails.puts
         return along(schedule, exchange, ready(schedule, exchange))
     first, rows = chunk_rows(exchange, CHUNK)
@@ -166,49 +167,6 @@ def by_warps(schedule: Schedule, comm: CommRole) -> Phase:
     let = (*peer_and_chunk(exchange.order, exchange.chunks, position=TILE // pieces), ("piece", TILE % pieces))
     title = "rows of chunks, in turn, a few at a time"
     return Phase((schedule.num_ranks - 1) * exchange.chunks * pieces, body, let, title=title)
-
-
-def moved_rows(schedule: Schedule, name: str, programs: int) -> Phase:
-    """Rows that each rank needs, or that this one needs of each, block by block; each program moves those of its share of the
-    blocks. Programs begin with other ranks, so that links are in use all the time."""
-    exchange = schedule.exchange(name)
-    sent = exchange.sent
-    if isinstance(sent, Placed):
-        return placed_rows(schedule, exchange, sent, programs)
-    assert sent is not None, "its rows are listed"
-    first = sent.blocks * PROGRAM // programs
-    share = (("begin", first), ("share", sent.blocks * (PROGRAM + 1) // programs - first))
-    block, row = Index("block"), Index(sent.listed, (PEER, Index("block"), LANE))
-    rows = rows_box(exchange, (block * sent.rows + row, Index(sent.here, (PEER, block))))
-    pulled = exchange.transfer is Transfer.PULL
-    source = chunk_region(schedule, exchange.source, exchange, None, rows, PEER if pulled else rank)
-    target = chunk_region(schedule, exchange.target, exchange, PEER if pulled else rank, rows, rank if pulled else PEER)
-    move = For("number", Index("share"), (Move((source,), (target,)),), (("block", Index("begin") + Index("number")),))
-    owner, reader = (PEER, rank) if pulled else (rank, PEER)
-    told = Notify(signals.arrived(exchange.name), (owner, 0), reader, call, programs)
-    wait = Wait(signals.ready(exchange.name), (PEER, 0), call, (exchange.source,))
-    waits = (If(PEER, rank, (), (wait,)),) if pulled else ()
-    ranks = schedule.num_ranks
-    let = ("peer", rank_at(exchange.order.ranks, (TILE + PROGRAM) % ranks)), *share
-    title = "each program moves the rows that ranks need of its share of the tokens"
-    title = "each program fetches its share of the rows that this rank needs" if pulled else title
-    return Phase(ranks, (*waits, move, told), let, every=True, title=title)
-
-
-def placed_rows(schedule: Schedule, exchange: Exchange, sent: Placed, programs: int) -> Phase:
-    """Rows of own assignments at their places, piece by piece: programs take turns, since only the first pieces of a list have
-    entries. Programs begin with other ranks, so that links are in use all the time."""
-    ranks, piece = schedule.num_ranks, Index("piece")
-    entry, many = (PEER, piece * sent.piece + LANE), Index(sent.here, (PEER, piece))
-    source = Region(exchange.source, (Index(sent.listed, entry), 0), (many, exchange.cols))
-    target = Region(exchange.target, (Index(sent.placed, entry), 0), (many, exchange.cols), PEER)
-    own = (sent.pieces - PROGRAM + programs - 1) // programs
-    let = (("piece", PROGRAM + Index("number") * programs),)
-    move = For("number", own, (Move((source,), (target,)),), let)
-    told = Notify(signals.arrived(exchange.name), (rank, 0), PEER, call, programs)
-    order = ("peer", rank_at(exchange.order.ranks, (TILE + PROGRAM) % ranks))
-    title = "each program moves pieces of the rows that ranks need, each row to its place"
-    return Phase(ranks, (move, told), (order,), every=True, title=title)
 
 
 def _items(schedule: Schedule, exchange: Exchange) -> Phase:

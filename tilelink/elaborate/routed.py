@@ -13,7 +13,8 @@ from tilelink.errors import LARGEST_SIZE
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import ListPlaces, ListRows, SortRows
 from tilelink.ir.nodes import Axis, ComputeRole, Launch
-from tilelink.ir.routed import Placed, Sent
+from tilelink.ir.routed import Placed, Readers
+from tilelink.ir.schedule import Schedule as Planned
 from tilelink.schedule.index import Index, Number, greatest, least, rank
 from tilelink.schedule.memory import Law, Memory, Region, Table
 from tilelink.schedule.roles import Host, Phase, Role
@@ -23,16 +24,18 @@ from tilelink.schedule.walk import steps_in
 # ---- index programs ----------------------------------------------------------------------------------------------------
 
 
-def tables_of(launch: Launch, ranks: int) -> Iterator[Table]:
+def tables_of(planned: Planned, launch: Launch) -> Iterator[Table]:
     """What an index program makes."""
     match launch:
         case SortRows():
             yield from _sorted_tables(launch)
-        case ListRows(sent):
-            yield Table(sent.listed, (ranks, sent.blocks, sent.rows), sent.rows, (Law.DIFFERS,), Memory.LOCAL)
-            yield Table(sent.here, (ranks, sent.blocks), sent.rows + 1, (), Memory.LOCAL)
+        case ListRows():
+            lists = launch.lists(planned.num_ranks, planned.ranks_per_node)
+            shape = lists.lists, lists.parts * lists.blocks, lists.rows
+            yield Table(lists.listed, shape, lists.rows, (Law.DIFFERS,), Memory.LOCAL)
+            yield Table(lists.here, shape[:2], lists.rows + 1, (), Memory.LOCAL)
         case ListPlaces(placed):
-            yield from _placed_tables(placed, ranks)
+            yield from _placed_tables(placed, planned.num_ranks)
 
 
 def _sorted_tables(launch: SortRows) -> Iterator[Table]:
@@ -73,14 +76,24 @@ def sort_rows(launch: SortRows, ranks: int) -> Role:
     return Role(f"{routed.name}_{launch.height}", Host(), (Phase(1, (step,), title="rows of each expert"),))
 
 
-def list_rows(sent: Sent, ranks: int) -> Role:
-    """It is told how many experts a rank has, and of tokens of all ranks for which rank it lists them."""
-    tokens = sent.tokens * ranks if sent.pulled else sent.tokens
-    ids = Region(sent.ids, (0, 0), (tokens, sent.choices))
-    numbers = (sent.experts, sent.choices, rank) if sent.pulled else (sent.experts, sent.choices)
-    step = Call(LIST_ROWS, (), (ids,), (sent.listed, sent.here), numbers)
-    title = "rows that come from each rank" if sent.pulled else "rows that go to each rank"
-    return Role(sent.listed, Host(), (Phase(1, (step,), title=title),))
+def list_rows(planned: Planned, launch: ListRows) -> Role:
+    """It is told how many experts a reader has, and which reader the first list is of."""
+    local = planned.ranks_per_node
+    lists = launch.lists(planned.num_ranks, local)
+    ids = Region(lists.ids, (0, 0), (lists.parts * lists.tokens, lists.choices))
+    first = {Readers.OF_NODE: rank // local * local, Readers.OWN: rank}
+    step = Call(
+        LIST_ROWS, (), (ids,), (lists.listed, lists.here), (lists.experts, lists.choices, first.get(lists.of, 0))
+    )
+    return Role(lists.listed, Host(), (Phase(1, (step,), title=_LISTED[lists.of]),))
+
+
+_LISTED = {
+    Readers.RANKS: "rows that go to each rank",
+    Readers.NODES: "rows that go to each node",
+    Readers.OF_NODE: "rows that go to each rank of the node",
+    Readers.OWN: "rows that come from each rank",
+}
 
 
 def list_places(placed: Placed) -> Role:

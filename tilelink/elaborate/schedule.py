@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from tilelink.elaborate import movers, packet_rails, rails, routed, signals, splits
+from tilelink.elaborate import listed, movers, packet_rails, rails, routed, signals, splits
 from tilelink.elaborate.dims import Names
 from tilelink.elaborate.folds import merge_steps
 from tilelink.elaborate.library import library_collective, library_op
@@ -106,7 +106,7 @@ def _in_numbers(planned: Planned) -> Schedule:
     words = tuple(signal for signal in signals.declared(planned) if signal.name in used)
     mesh = rails.mesh(planned)
     made = tuple((node.output.name, f"src[{node.line}] {node.output.name}") for node in planned.spec.nodes)
-    sorted_ = (table for launch in planned.launches for table in routed.tables_of(launch, planned.num_ranks))
+    sorted_ = (table for launch in planned.launches for table in routed.tables_of(planned, launch))
     tables = (*looked_up.values(), *sorted_)
     return Schedule(
         planned.name, mesh, buffers, words, launches, tables=tables, functions=functions(planned), origins=made
@@ -200,7 +200,7 @@ def _launches(planned: Planned) -> Iterator[Launch]:
             case SortRows():
                 yield Launch(MAIN, (routed.sort_rows(launch, int(planned.num_ranks)),))
             case ListRows():
-                yield Launch(MAIN, (routed.list_rows(launch.sent, planned.num_ranks),))
+                yield Launch(MAIN, (routed.list_rows(planned, launch),))
             case ListPlaces(placed):
                 yield Launch(MAIN, (routed.list_places(placed),))
             case LibraryCollective():
@@ -242,6 +242,7 @@ def _alone(name: str, engine: Engine, steps: tuple[Step, ...], title: str) -> La
 def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
     """Programs that move beside programs that compute; what they carry out for the call comes before and behind."""
     first: list[Phase] = []
+    moved: list[Phase] = []  # by programs that compute
     last: list[Phase] = []
     # where warps move, they alone wait for peers: tiles that they are beside store nothing that is sent
     awaits: tuple[Phase, ...] = ()
@@ -254,12 +255,11 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
             case Publish():
                 first.append(Phase(1, movers.publish(planned, carried), who=Who.FIRST, title="peers may pull now"))
             case TellPlace(exchange):
-                first.append(
-                    Phase(1, movers.tell_place(planned, exchange), who=Who.FIRST, title="peers may store here")
-                )
+                told = movers.tell_place(planned, exchange)
+                first.append(Phase(1, told, who=Who.FIRST, title="peers may store here"))
             case MoveRows(exchange):
                 assert kernel.compute is not None, "its programs compute tiles"
-                first.append(movers.moved_rows(planned, exchange, kernel.compute.programs))
+                moved += listed.phases(planned, exchange, kernel.compute.programs)
             case PacketCollective():
                 first += _gather_first(planned, carried)
             case Finish():
@@ -274,7 +274,7 @@ def _kernel(planned: Planned, kernel: Kernel, finish: Finish | None) -> Launch:
     phases = [phase for one in joined if one.compute is not None for phase in tile_phases(planned, one.compute)]
     if kernel.compute is not None:
         engine = Sms(_programs(planned, kernel), kernel.warps, kernel.stages, kernel.per_sm, kernel.dies.count)
-        roles.append(Role(f"{kernel.compute.name}_tiles", engine, (*every, *phases)))
+        roles.append(Role(f"{kernel.compute.name}_tiles", engine, (*every, *moved, *phases)))
     front = roles[0]
     own = tuple(phase for phase in first if phase.who is Who.FIRST)
     roles[0] = Role(front.name, front.engine, (*own, *front.phases))

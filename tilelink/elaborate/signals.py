@@ -6,7 +6,7 @@
 | `X_ready` | at peers that pull | the own part, or a chunk of it, may be pulled |
 | `X_arrived` | where it is read | a chunk is there; of a bounded exchange, an item |
 | `X_of_node_added` | here | a program has added a strip of what this node has for another one |
-| `X_far` | where it is read | a strip, or a chunk, of the sum of another node is there |
+| `X_far` | where it is read | a strip, or a chunk, of the sum of another node is there, or a strip of its rows |
 | `X_free` | at the sender of a bounded exchange | the slot of an item may be used again |
 | `X_place` | at every rank | in which place of its pool the output of this call lies |
 | `X_gathered` | here | a program has gathered its blocks |
@@ -25,6 +25,7 @@ from tilelink.ir.calls import PacketCollective
 from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.node_sums import as_sent
 from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Finish, Kernel, Kind, TellPlace
+from tilelink.ir.routed import Sent
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.schedule.index import Number, call
 from tilelink.schedule.memory import Signal
@@ -132,6 +133,8 @@ def declared(planned: Planned) -> Iterator[Signal]:
             yield Signal(place(name), (ranks,))
         yield Signal(counted(name), (ranks if exchange.kind is Kind.SCATTER else 1, chunks))
         yield from (Signal(word(name), (ranks, chunks)) for word in (ready, arrived))
+        if isinstance(exchange.sent, Sent) and exchange.sent.by_node:
+            yield Signal(far(name), (ranks // exchange.order.ranks.ranks_per_node, exchange.sent.strips))
         if exchange.relayed:
             nodes = ranks // exchange.order.ranks.ranks_per_node
             yield Signal(of_node(name), (nodes, chunks))

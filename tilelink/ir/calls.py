@@ -12,7 +12,7 @@ from tilelink.ir.ops.matmul import Matmul
 from tilelink.ir.ops.states import Merged
 from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.order import RankOrder
-from tilelink.ir.routed import Placed, Routed, Sent, Tables
+from tilelink.ir.routed import Placed, Routed, RowLists, Sent, Tables
 from tilelink.ir.steps import Operand, Wait
 
 
@@ -57,9 +57,14 @@ class SortRows:
 
 @dataclass(frozen=True, slots=True)
 class ListRows:
-    """The index program of rows that go to ranks: it makes their tables on the compute stream."""
+    """The index program of rows that readers need: it makes their tables on the compute stream. `far`: the readers are nodes."""
 
     sent: Sent
+    far: bool = False
+
+    def lists(self, ranks: int, local: int) -> RowLists:
+        """Of so many `ranks`, and `local` ones of a node."""
+        return self.sent.far(ranks, local) if self.far else self.sent.near(ranks, local)
 
 
 @dataclass(frozen=True, slots=True)

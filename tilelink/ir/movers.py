@@ -300,6 +300,27 @@ class Rails(AlongRails):
 
 
 @dataclass(frozen=True, slots=True)
+class NeededRails(AlongRails):
+    """Across nodes: `num_sms` programs put the rows that a node needs, as a table says, to the rank of the same place there; all
+    programs of the tiles that read hand them on to the ranks that need them."""
+
+    issuer: ClassVar[Issuer] = Issuer.PROGRAMS
+    listed: ClassVar[bool] = True
+    crosses_nodes: ClassVar[bool] = True
+    puts: ClassVar[Issuer | None] = Issuer.PROGRAMS
+    _TRIED: ClassVar[tuple[int, ...]] = (4, 8, 16)
+
+    def what(self, exchange: str) -> str:
+        return f"needed rows of {exchange}, to nodes and inside of them"
+
+    def gb_per_s(self, topology: Topology, transfer: Transfer, num_bytes: float) -> float:
+        return _ramp(topology, transfer, topology.gpu.num_sms)
+
+    def start_us(self, topology: Topology) -> tuple[float, float]:
+        return 1.0, _SHARE_START_US
+
+
+@dataclass(frozen=True, slots=True)
 class StreamRails(AlongRails):
     """The same by puts on a stream; `num_sms` programs add up what is scattered."""
 
@@ -351,6 +372,7 @@ MOVERS: tuple[type[ChunkMover], ...] = (
     PlacedRows,
     Fused,
     Rails,
+    NeededRails,
     StreamRails,
     LibraryRails,
     SocketRails,

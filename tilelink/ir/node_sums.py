@@ -1,5 +1,5 @@
 """What ranks of a node add for another one, and how they cut it: in strips of chunks, so that all
-programs that add have some."""
+programs that add have some; and where it lands."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from dataclasses import replace
 
 from tilelink.ir.movers import Issuer
 from tilelink.ir.nodes import Exchange
+from tilelink.ir.routed import Sent
 
 LEAST_ROWS = 16  # of a strip
 
 
 def from_nodes(exchange: Exchange) -> str:
-    """The buffer into which other nodes put their sums."""
+    """The buffer into which other nodes put their sums, or rows that are handed on."""
     return f"{exchange.name}_from_nodes"
+
+
+def has_landing(exchange: Exchange) -> bool:
+    """Whether there is such a buffer."""
+    return exchange.relayed or (isinstance(exchange.sent, Sent) and exchange.sent.by_node)
 
 
 def strips_of(exchange: Exchange) -> int:

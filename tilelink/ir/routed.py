@@ -146,28 +146,37 @@ class Routed:
 MOST_SENT_ROWS = 16  # own tokens of a block, a power of two: rows of 128 KB, of 4,096 elements of 2 bytes
 
 
+class Readers(Choice):
+    """Of which readers there are lists of rows, and which one the first list is of."""
+
+    RANKS = "ranks"
+    NODES = "nodes"
+    OF_NODE = "ranks of the own node"
+    OWN = "the own rank"
+
+
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """Rows of own tokens that go to each rank: those of tokens with an expert there. `ids`: of the own tokens, [tokens,
-    choices]. Experts belong to the ranks in order, so many to each.
+class RowLists:
+    """Rows of tokens that readers need: those of tokens with an expert there. `ids`: of the tokens of so many `parts` of the
+    ranks, [parts * tokens, choices]. `experts` belong to each reader, in order.
 
-    Tables of exchange `name`, of whole blocks of `rows` tokens: of block b, here[p, b] go to rank p, and their places in the
-    block are listed[p, b, 0], listed[p, b, 1], ... in order.
-
-    `pulled`: rows come from each rank, those of its tokens with an expert here. `ids` are then those of all tokens, and block b
-    is one of rank p's.
+    Tables of whole blocks of `rows` tokens: of block b, here[p, b] are for the reader of list p, and their places in the block
+    are listed[p, b, 0], listed[p, b, 1], ... in order.
     """
 
     name: str
     ids: str
+    parts: int
     tokens: int
     choices: int
     experts: int
     rows: int
-    pulled: bool = False
+    lists: int
+    of: Readers
 
     @property
     def blocks(self) -> int:
+        """Of a part."""
         return self.tokens // self.rows
 
     @property
@@ -178,8 +187,44 @@ class Sent:
     def here(self) -> str:
         return f"{self.name}_here"
 
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Rows of own tokens that go to each rank: those of tokens with an expert there. `ids`: of the own tokens, [tokens,
+    choices]; `every`: of all tokens. Experts belong to the ranks in order, so many to each.
+
+    `pulled`: rows come from each rank, those of its tokens with an expert here. `by_node`: rows go to the nodes that need them,
+    and there to ranks: so many `strips` of blocks one after the other.
+    """
+
+    name: str
+    ids: str
+    every: str
+    tokens: int
+    choices: int
+    experts: int
+    rows: int
+    pulled: bool = False
+    by_node: bool = False
+    strips: int = 1
+
+    def far(self, ranks: int, local: int) -> RowLists:
+        """Own rows, by the nodes that need them, of so many `local` ranks."""
+        name, experts = f"{self.name}_far", self.experts * local
+        return RowLists(name, self.ids, 1, self.tokens, self.choices, experts, self.rows, ranks // local, Readers.NODES)
+
+    def near(self, ranks: int, local: int) -> RowLists:
+        """Rows by the ranks that need them."""
+        lists, of, parts = ranks, Readers.RANKS, 1
+        if self.pulled:
+            lists, of, parts = 1, Readers.OWN, ranks
+        elif self.by_node:
+            lists, of, parts = local, Readers.OF_NODE, ranks
+        ids = self.ids if parts == 1 else self.every
+        return RowLists(self.name, ids, parts, self.tokens, self.choices, self.experts, self.rows, lists, of)
+
     def likely_share(self, ranks: int) -> float:
-        """Of the rows, those that go to a rank where every assignment goes to any expert alike."""
+        """Of the rows, those that go to one of so many `ranks`, or nodes, where every assignment goes to any expert alike."""
         return 1 - (1 - 1 / ranks) ** self.choices
 
 

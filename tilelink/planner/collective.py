@@ -126,7 +126,7 @@ def moved_first(problem: Problem, exchanges: tuple[Exchange, ...], index: int, k
         if reason := why_not_in_order(structure, relation, one.mover, loops):
             raise Illegal(reason)
     found = [MoveRows(one.name) for one in here]
-    if found and kernel.comm:
+    if found and any(comm.exchange not in {one.exchange for one in found} for comm in kernel.comm):
         raise Illegal(f"programs of {kernel.name} communicate, and rows of {found[0].exchange} are moved first")
     if found and kernel.compute is not None and kernel.compute.warpgroups > 1:
         raise Illegal(NOTHING_ELSE)
@@ -150,8 +150,11 @@ def with_tables(launches: list[Launch], exchanges: tuple[Exchange, ...]) -> list
     for sent in reversed(listed):
         if isinstance(sent, Placed):
             found.insert(_behind_ids(found, sent.routed.ids), ListPlaces(sent))
-        else:
-            found.insert(_behind_ids(found, sent.ids) if sent.pulled else begins, ListRows(sent))
+            continue
+        if sent.pulled or sent.by_node:
+            found.insert(_behind_ids(found, sent.every), ListRows(sent))
+        if not sent.pulled:
+            found.insert(begins, ListRows(sent, far=sent.by_node))
     return found
 
 

@@ -93,7 +93,9 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
         if scatters:
             counted = exchange.counted
             return Least(all_us, drag=drag, counted=counted, beside=True, spins=spins, dim=min(relation.dim, 1))
-        return Least(all_us, first_us, STREAM_US, drag, copy=copy, beside=True, gathers=True, spins=spins)
+        return Least(
+            all_us, first_us, STREAM_US if copied else 0.0, drag, copy=copy, beside=True, gathers=True, spins=spins
+        )
     made = by_tiles or structure.split_source(relation, choice)
     waits = exchange.transfer is Transfer.PULL or (made and not topology.gpu.stream_wait_value)
     hidden = COPY_START_US if choice.per_peer else 0.0

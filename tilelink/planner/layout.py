@@ -9,7 +9,7 @@ from functools import cached_property
 from tilelink.ir.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import ChunkMover, Issuer, Transfer
-from tilelink.ir.node_sums import from_nodes
+from tilelink.ir.node_sums import from_nodes, has_landing
 from tilelink.ir.nodes import Buffer, Exchange, Kind, Memory, TileShape
 from tilelink.ir.ops.attention import Attend
 from tilelink.ir.order import ChunkOrder, Cut, Nest, RankOrder
@@ -132,8 +132,9 @@ def source_buffer(structure: Structure, relation: Relation, choice: ExchangeChoi
 
 
 def _put_from_source(relation: Relation, choice: ExchangeChoice) -> bool:
-    """Whether a stream puts the source, and does not add it up before."""
-    return relation.kind is Kind.GATHER and choice.mover.puts is Issuer.STREAMS
+    """Whether the source is put, and nothing of other ranks lies beside it."""
+    by_itself = choice.mover.puts is Issuer.STREAMS or (choice.mover.puts is not None and choice.mover.listed)
+    return relation.kind is Kind.GATHER and by_itself
 
 
 def source_of(problem: Problem, relation: Relation) -> str:
@@ -169,7 +170,7 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
     made = structure.by_tiles(relation.source) or structure.split_source(relation, choice)
     # a network card reads symmetric memory alone: what it puts of an input lies there first, among the parts of others
     gathered = relation.kind is Kind.GATHER and structure.maker(relation.source) < 0
-    put = gathered and choice.mover.puts is Issuer.PROGRAMS
+    put = gathered and choice.mover.puts is Issuer.PROGRAMS and not choice.mover.listed
     # Readers of a gather go through ranks upwards, and so do makers of what is scattered. What an owner pushes arrives in
     # that order, and what a reader pulls has been made by its owner first, if it goes the other way. Who reads parts of the ranks
     # before it alone begins with the last of them.
@@ -201,7 +202,13 @@ def _sent_rows(structure: Structure, relation: Relation, choice: ExchangeChoice)
     """Rows that alone are moved, as tables say."""
     if choice.mover.tile_rows:
         return structure.placed(relation, choice.mover.tile_rows)
-    return structure.sent(relation, choice.transfer) if choice.mover.listed else None
+    found = structure.sent(relation) if choice.mover.listed else None
+    if found is None:
+        return None
+    blocks, programs = found.tokens // found.rows, max(1, choice.mover.sms)
+    rails, each = choice.mover.along_rails, -(-blocks // programs)
+    strips = -(-blocks // each)
+    return replace(found, pulled=choice.transfer is Transfer.PULL, by_node=rails, strips=strips if rails else 1)
 
 
 def copies_own(exchange: Exchange) -> bool:
@@ -339,7 +346,7 @@ def _sent(problem: Problem, relation: Relation, exchange: Exchange | None) -> It
         yield Buffer(relation.name, Memory.LOCAL, shape, target.dtype)
     elif exchange.target:
         yield target_buffer(problem, relation, exchange)
-    if exchange is not None and exchange.relayed:
+    if exchange is not None and has_landing(exchange):
         memory = Memory.LOCAL if exchange.mover.library_sms else Memory.SYMMETRIC
         yield Buffer(
             from_nodes(exchange),

@@ -17,6 +17,7 @@ import numpy as np
 from tilelink.ir.movers import COPY_START_US, ChunkMover, Issuer
 from tilelink.ir.node_sums import as_sent, in_strips
 from tilelink.ir.nodes import Exchange
+from tilelink.ir.routed import Sent
 from tilelink.planner.loop import Times
 from topologies.topology import Fabric, Topology
 
@@ -40,6 +41,8 @@ def rail_ranks(topology: Topology, mover: ChunkMover) -> int:
 def held_sms(topology: Topology, mover: ChunkMover) -> int:
     """SMs that are held beside those of programs: by a library, and by streams that put or hand on, which wait for the number of
     the call, and the host does not know that."""
+    if mover.issuer is not Issuer.STREAMS:
+        return 0
     streams = (rail_ranks(topology, mover) > 1) + (mover.puts is Issuer.STREAMS)
     return streams + mover.library_sms
 
@@ -54,6 +57,8 @@ class Hops(NamedTuple):
 
 def hops(topology: Topology, exchange: Exchange, element_bytes: int) -> Hops:
     mover, num_bytes = exchange.mover, exchange.chunk_rows * exchange.cols * element_bytes
+    if isinstance(exchange.sent, Sent):
+        return _needed(topology, exchange, exchange.sent, num_bytes)
     outer = (
         [one for one in topology.levels if one.fabric is Fabric.NETWORK]
         if mover.crosses_nodes
@@ -74,6 +79,21 @@ def hops(topology: Topology, exchange: Exchange, element_bytes: int) -> Hops:
     rates = [one.unit_gb_per_s for one in inner]
     rate = min([mover.gb_per_s(topology, exchange.transfer, num_bytes), *rates])
     return Hops(put, far, max(floor, num_bytes / rate / 1e3) + start)
+
+
+def _needed(topology: Topology, exchange: Exchange, sent: Sent, num_bytes: int) -> Hops:
+    """Of rows that nodes need, and ranks of them. Rows of a block that follow each other are one message; and a program tells of
+    rows when it knows that they are there."""
+    network = [one for one in topology.levels if one.fabric is Fabric.NETWORK]
+    rail, far = min(one.gb_per_s for one in network), max(one.signal_us for one in network)
+    share = sent.likely_share(topology.num_nodes)
+    requests = sent.tokens // sent.rows * share * (1 + (sent.rows - 1) * (1 - share))
+    put = requests * REQUEST_US + num_bytes * share / rail / 1e3
+    rates = [one.unit_gb_per_s for one in topology.levels if one.fabric is not Fabric.NETWORK and one.size > 1]
+    near = num_bytes * sent.likely_share(topology.num_ranks)
+    floor, start = exchange.mover.start_us(topology)
+    rate = min([exchange.mover.gb_per_s(topology, exchange.transfer, near), *rates])
+    return Hops(put, 3 * far, max(floor, near / rate / 1e3) + start)
 
 
 def hops_us(topology: Topology, exchange: Exchange, element_bytes: int) -> tuple[float, float]:

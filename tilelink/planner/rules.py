@@ -102,11 +102,11 @@ RULES: tuple[Rule, ...] = (
     (
         lambda x: x.topology.num_nodes > 1 and not x.mover.crosses_nodes and not x.bounded,
         lambda x: (
-            f"{x.mover.text} reaches ranks of its node alone; Rails(n), StreamRails(n) and LibraryRails(n) cross nodes"
+            f"{x.mover.text} reaches its node alone; Rails(n), NeededRails(n), StreamRails(n) and LibraryRails(n) cross nodes"
         ),
     ),
     (
-        lambda x: x.mover.along_rails and not x.topology.gpu.stream_wait_value,
+        lambda x: x.mover.along_rails and x.mover.issuer is Issuer.STREAMS and not x.topology.gpu.stream_wait_value,
         lambda x: (
             f"streams wait for words of {x.name} that come along rails, and those of {x.topology.name} do not wait"
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tilelink.ir.choices import ExchangeChoice
@@ -167,13 +167,10 @@ class Structure:
     def _found_by_routing(self) -> frozenset[str]:
         return frozenset(read.value for op in self.graph.ops() for read in op.reads if any(read.along))
 
-    def sent(self, relation: Relation, transfer: Transfer = Transfer.PUSH) -> Sent | None:
+    def sent(self, relation: Relation) -> Sent | None:
         """Rows of a gather that its readers need, if all of them find rows of tokens by one routing to experts of ranks."""
         found, _ = self._sent.get(relation.name, (None, None))
-        if found is None or transfer is Transfer.PUSH:
-            return found
-        gathered = next(one.name for one in self.graph.relations() if one.source == found.ids)
-        return replace(found, ids=gathered, pulled=True)
+        return found
 
     def placed(self, relation: Relation, height: int) -> Placed | None:
         """The same rows in the order of tiles of `height` rows that read them."""
@@ -200,7 +197,8 @@ class Structure:
             if ids is not None and one.parts > 1:
                 tokens = relation.part[0]
                 rows = math.gcd(tokens, MOST_SENT_ROWS)
-                found[relation.name] = Sent(relation.name, ids.source, tokens, one.choices, one.experts, rows), one
+                numbers = tokens, one.choices, one.experts, rows
+                found[relation.name] = Sent(relation.name, ids.source, ids.name, *numbers), one
         return found
 
     def finds_own_rows(self, group: Group) -> bool:

@@ -12,6 +12,7 @@ import torch
 
 from tilelink.ir.calls import CollectiveCall, ListPlaces, ListRows, SortRows
 from tilelink.ir.placement import share
+from tilelink.ir.routed import Readers
 from tilelink.ir.schedule import Schedule
 from tilelink.schedule.tables import Entries, listed_rows, placed_rows, sorted_rows
 
@@ -25,7 +26,8 @@ def tables_of(schedule: Schedule) -> tuple[str, ...]:
         if isinstance(launch, SortRows):
             found += launch.made[2:]  # counts are what it makes them of
         elif isinstance(launch, ListRows):
-            found += [launch.sent.listed, launch.sent.here]
+            lists = launch.lists(schedule.num_ranks, schedule.ranks_per_node)
+            found += [lists.listed, lists.here]
         elif isinstance(launch, ListPlaces):
             found += [launch.placed.listed, launch.placed.placed, launch.placed.here]
     return tuple(found)
@@ -53,18 +55,19 @@ def _entries(
     rank: int,
 ) -> Iterator[Entry]:
     if isinstance(launch, ListRows):
-        sent = launch.sent
-        shape = schedule.num_ranks, sent.blocks, sent.rows
-        ids = _ids(schedule, sent.ids, inputs, rank).numpy()
-        made = listed_rows(ids, sent.experts, shape, *((rank,) if sent.pulled else ()))
-        yield from _named((sent.listed, sent.here), made)
+        local = schedule.ranks_per_node
+        lists = launch.lists(schedule.num_ranks, local)
+        reader = {Readers.OF_NODE: rank // local * local, Readers.OWN: rank}.get(lists.of, 0)
+        shape = lists.lists, lists.parts * lists.blocks, lists.rows
+        made = listed_rows(_ids(schedule, lists.ids, inputs, rank).numpy(), lists.experts, shape, reader)
+        yield from _named((lists.listed, lists.here), made)
         return
     if isinstance(launch, ListPlaces):
         placed, routed = launch.placed, launch.placed.routed
         own = range(rank * placed.tokens, (rank + 1) * placed.tokens)
         ids, pieces = _ids(schedule, routed.ids, inputs, rank).numpy(), (placed.ranks, placed.pieces)
-        lists = placed_rows(ids, own, (routed.experts, routed.every), placed.height, pieces)
-        yield from _named((placed.listed, placed.placed, placed.here), lists)
+        placed_at = placed_rows(ids, own, (routed.experts, routed.every), placed.height, pieces)
+        yield from _named((placed.listed, placed.placed, placed.here), placed_at)
         return
     routed, height = launch.routed, launch.height
     mine = share(routed.every, routed.parts, rank if routed.parts > 1 else 0)

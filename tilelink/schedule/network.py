@@ -22,19 +22,21 @@ class Strength(Choice):
 @dataclass(frozen=True, slots=True)
 class Transport:
     """`strength` of signals. `reusable`: a put returns when its source may be overwritten; else the program asks, by QUIET.
-    `counts`: several ranks may add to one word, which takes atomics on the way."""
+    `counts`: several ranks may add to one word, which takes atomics on the way. `lands`: a program can ask whether its puts have
+    landed, by LANDED; others say of sources alone."""
 
     name: str
     strength: Strength
     reusable: bool
     counts: bool
+    lands: bool = False
 
 
 TRANSPORTS = {
     one.name: one
     for one in (
-        Transport("NVSHMEM put_signal", Strength.OWN, reusable=True, counts=False),
-        Transport("NVSHMEM put_signal_nbi", Strength.OWN, reusable=False, counts=False),
+        Transport("NVSHMEM put_signal", Strength.OWN, reusable=True, counts=False, lands=True),
+        Transport("NVSHMEM put_signal_nbi", Strength.OWN, reusable=False, counts=False, lands=True),
         Transport("GIN put, weak signal", Strength.OWN, reusable=False, counts=True),
         Transport("GIN put, strong signal", Strength.ALL_BEFORE, reusable=False, counts=True),
         Transport("ncclPutSignal", Strength.ALL_BEFORE, reusable=True, counts=True),

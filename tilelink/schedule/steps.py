@@ -127,6 +127,7 @@ class Order(Choice):
     FENCE = "fence"  # descriptors see what pointers and peers wrote before
     FLUSH = "flush"  # what descriptors store has arrived
     QUIET = "quiet"  # puts so far have read their sources
+    LANDED = "landed"  # and are where they go to
 
 
 @dataclass(frozen=True, slots=True)

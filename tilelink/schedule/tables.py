@@ -22,7 +22,7 @@ def made_tables(
 ) -> tuple[Entries, ...]:
     """The last tables of `step`, an index program that is told these ids and numbers."""
     if step.function == LIST_ROWS:
-        return listed_rows(ids, numbers[0], shapes[step.tables[0]], *numbers[2:])
+        return listed_rows(ids, numbers[0], shapes[step.tables[0]], numbers[2])
     if step.function == LIST_PLACES:
         begin, tokens, share, every, _, height, _ = numbers
         return placed_rows(ids, range(begin, begin + tokens), (share, every), height, shapes[step.tables[-1]])
@@ -64,20 +64,18 @@ def sorted_rows(
     return rows, tokens, experts, here, {(0,): count}, *apart
 
 
-def listed_rows(ids: Ints, experts: int, shape: tuple[int, ...], reader: int | None = None) -> tuple[Entries, Entries]:
-    """(listed, here) of ids [tokens, choices]: for each of `shape[0]` ranks, which have so many `experts` in order, the places in
-    blocks of `shape[2]` tokens of those with an expert there. With a `reader`: of those of each rank's tokens with an expert on
-    that one."""
-    ranks, blocks, rows = shape
+def listed_rows(ids: Ints, experts: int, shape: tuple[int, ...], first: int) -> tuple[Entries, Entries]:
+    """(listed, here) of ids [tokens, choices]: for each of `shape[0]` readers from the `first` one on, which have so many
+    `experts` in order, the places in blocks of `shape[2]` tokens of those with an expert there."""
+    readers, blocks, rows = shape
     listed, here = Entries(), Entries()
-    for rank in range(ranks):
-        owner = rank if reader is None else reader
-        some = ids if reader is None else ids[rank * blocks * rows : (rank + 1) * blocks * rows]
-        there = np.any((some >= owner * experts) & (some < (owner + 1) * experts), axis=1)
+    for number in range(readers):
+        begin = (first + number) * experts
+        there = np.any((ids >= begin) & (ids < begin + experts), axis=1)
         for block in range(blocks):
             places = [place for place in range(rows) if there[block * rows + place]]
-            here[rank, block] = len(places)
-            listed |= {(rank, block, number): place for number, place in enumerate(places)}
+            here[number, block] = len(places)
+            listed |= {(number, block, entry): place for entry, place in enumerate(places)}
     return listed, here
 
 

@@ -124,17 +124,15 @@ def _sizes(schedule: Schedule, step: Call, routed: Routed, told: Sorts) -> Itera
 
 
 def _facts_of_lists(schedule: Schedule, step: Call) -> Iterator[str]:
-    """Of lists of rows that go to ranks, or come from them. Whether their experts are those of a routing is asked where they are
+    """Of lists of rows that readers need. Whether their experts are those of a routing, and who reads, is asked where they are
     relied on."""
     ids, (listed, here) = step.operands[0], step.tables
-    lists = schedule.num_ranks if len(step.numbers) > 2 else 1
     shapes = schedule.shapes
-    shape, (ranks, blocks, rows) = shapes[ids.buffer], shapes[listed]
+    shape, (readers, blocks, rows) = shapes[ids.buffer], shapes[listed]
     if tuple(ids.start) != (0, 0) or tuple(ids.extent) != shape or step.numbers[1] != shape[1]:
         yield f"it takes not all of {ids.buffer} {list(shape)}, by {step.numbers[1]} choices"
-    if (ranks, lists * blocks * rows) != (schedule.num_ranks, shape[0]) or shapes[here] != (ranks, blocks):
-        given = f"{list(shapes[listed])} and {list(shapes[here])}"
-        yield f"tables {given} are not of {shape[0]} tokens for {schedule.num_ranks} ranks"
+    if blocks * rows != shape[0] or shapes[here] != (readers, blocks):
+        yield f"tables {list(shapes[listed])} and {list(shapes[here])} are not of {shape[0]} tokens"
     yield from _untrue(schedule, {listed: rows, here: rows + 1}, {listed: {Law.DIFFERS}, here: set()})
 
 

@@ -209,18 +209,14 @@ class Events:
     def _readers(self) -> None:
         """`knows`: the segment whose knowledge an event has; of a load, that behind the latest wait that covers it."""
         self.knows = self.segment.copy()
-        waits, here = np.flatnonzero(self.kind == Kind.WAIT), np.arange(len(self.run))
-        rows = self.plan.rows
-        floats = np.array([one.floats for one in rows], bool)
-        named = np.array([one.name for one in rows])
+        waits, rows = np.flatnonzero(self.kind == Kind.WAIT), self.plan.rows
         for name in {one.name for one in rows if one.floats}:
             covering = np.array([one.covers == EVERYTHING or name in one.covers for one in rows], bool)
-            those = np.full(len(here), -1)
             found = waits[covering[self.row[waits]]]
-            those[found] = found
-            latest = np.maximum.accumulate(those)
-            loads = np.flatnonzero((self.kind == Kind.READ) & floats[self.row] & (named[self.row] == name))
-            wait = latest[loads]
+            of_name = np.array([one.floats and one.name == name and one.kind is Kind.READ for one in rows], bool)
+            loads = np.flatnonzero(of_name[self.row])
+            latest = np.searchsorted(found, loads) - 1
+            wait = np.where(latest >= 0, np.append(found, 0)[latest], -1)
             own = (wait >= 0) & (self.run[np.maximum(wait, 0)] == self.run[loads])
             self.knows[loads] = np.where(own, self.segment[np.maximum(wait, 0)], self.first_segment[self.run[loads]])
 

@@ -7,16 +7,18 @@
 
 So all that is known of puts follows from happens-before. A signal tells of what was known when its put was issued, and of its own
 landing. Where signals tell of all puts before, one program carries out those of a program to a peer, one after the other. Whoever
-overwrites a source waits for `read`: a put that returns when its source is free does so itself, else QUIET does.
+overwrites a source waits for `read`: a put that returns when its source is free does so itself, else QUIET does. Where LANDED
+stands, what carries a put out raises one more word behind its landing, for which the program waits.
 
 A call ends before its puts have landed: the next one knows of them what signals tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +32,7 @@ from tilelink.schedule.network import Strength, Transport
 from tilelink.schedule.printing import in_a_line
 from tilelink.schedule.roles import Launch, Network, Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Move, Notify, Order, Step, Store, Sync, Wait
+from tilelink.schedule.walk import steps_in
 
 ALONE, IN_ORDER = "in_flight", "in_flight_in_order"  # launches of what carries puts out
 FLIGHTS = (ALONE, IN_ORDER)
@@ -143,6 +146,15 @@ def _peer(step: Step) -> Number:
     return step.at
 
 
+class _Else(NamedTuple):
+    """The other side of a branch."""
+
+    of: If
+
+
+_Around = tuple[For | If | _Else, ...]
+
+
 @dataclass
 class _Puts:
     """The puts of a phase. Each site in its text has words of its own, one for each time that it is done in a call."""
@@ -154,7 +166,9 @@ class _Puts:
     programs: int
 
     def __post_init__(self) -> None:
-        self.sites = list(self._sites(self.phase.body, ()))
+        found = list(self._sites(self.phase.body, ()))
+        self.sites = [(step, tuple(one for one in around if isinstance(one, For))) for step, around in found]
+        self.around = [around for _, around in found]
         if self.sites and (self.phase.first != 0 or self.phase.every):
             raise Refuted(
                 Wrong.MALFORMED, detail=f"{self.name}: puts of positions that do not begin at 0, one program each"
@@ -164,17 +178,17 @@ class _Puts:
             list[int](),
         )  # sites so far, as one goes through the body, and those whose sources are read
 
-    def _sites(self, body: tuple[Step, ...], loops: tuple[For, ...]) -> Iterator[tuple[Step, tuple[For, ...]]]:
-        """Each put with the loops around it."""
+    def _sites(self, body: tuple[Step, ...], around: _Around) -> Iterator[tuple[Step, _Around]]:
+        """Each put with the loops around it, and with what it depends on."""
         for step in body:
             match step:
                 case For():
-                    yield from self._sites(step.body, (*loops, step))
+                    yield from self._sites(step.body, (*around, step))
                 case If():
-                    yield from self._sites(step.body, loops)
-                    yield from self._sites(step.others, loops)
+                    yield from self._sites(step.body, (*around, replace(step, body=(), others=())))
+                    yield from self._sites(step.others, (*around, _Else(step)))
                 case _ if _is_put(step):
-                    yield step, loops
+                    yield step, around
 
     @property
     def count(self) -> int:
@@ -201,10 +215,19 @@ class _Puts:
     def _read(self, site: int) -> str:
         return f"{self.name}_read_{site}"
 
+    def _landed(self, site: int) -> str:
+        return f"{self.name}_landed_{site}"
+
+    @property
+    def asks(self) -> bool:
+        """Whether its program waits until puts have landed."""
+        return Sync(Order.LANDED) in steps_in(self.phase.body)
+
     def signals(self) -> Iterator[Signal]:
         for site in range(len(self.sites)):
             words = max(1, self._words(site))
-            yield from (Signal(name, (words,)) for name in (self._issued(site), self._read(site)))
+            names = self._issued(site), self._read(site), *([self._landed(site)] if self.asks else [])
+            yield from (Signal(name, (words,)) for name in names)
 
     # ---- who issues them ----
     def issued(self, body: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -222,7 +245,14 @@ class _Puts:
                     sides = [self._issuing(side, inside) for side in (step.body, step.others)]
                     out.append(replace(step, body=sides[0], others=sides[1]))
                 case Sync(Order.QUIET):
-                    out += self._quiet(inside)
+                    out += self._over(inside, self._read)
+                case Sync(Order.LANDED):
+                    if not self.transport.lands:
+                        unknown = (
+                            f"a program of {self.name} cannot ask whether puts by {self.transport.name} have landed"
+                        )
+                        raise Refuted(Wrong.MALFORMED, detail=unknown)
+                    out += self._over(inside, self._landed)
                 case _ if _is_put(step):
                     out.append(Notify(self._issued(self.at), (self._slot(self.at),), rank, call))
                     self.open.append(self.at)
@@ -233,14 +263,19 @@ class _Puts:
                     out.append(step)
         return tuple(out)
 
-    def _quiet(self, inside: tuple[For, ...]) -> Iterator[Step]:
-        """Waits for the sources of puts of this position so far: those of loops that are over, and of loops around this step
-        those of the round at hand."""
+    def _over(self, inside: tuple[For, ...], word: Callable[[int], str]) -> Iterator[Step]:
+        """Waits for the words of puts of this position so far: of loops that are over, and of loops around this step those of
+        the round at hand."""
         for site in self.open:
-            _, loops = self.sites[site]
-            step: Step = Wait(self._read(site), (self._slot(site),), call)
-            for loop in reversed([one for one in loops if all(one is not other for other in inside)]):
-                step = For(loop.variable, loop.count, (step,), loop.let)
+            step: Step = Wait(word(site), (self._slot(site),), call)
+            for one in reversed(self.around[site]):
+                match one:
+                    case _Else(other):
+                        step = replace(other, body=(), others=(step,))
+                    case If():
+                        step = replace(one, body=(step,))
+                    case For() if all(one is not other for other in inside):
+                        step = For(one.variable, one.count, (step,), one.let)
             yield step
 
     # ---- what carries them out ----
@@ -274,11 +309,12 @@ class _Puts:
         sources = tuple(one.buffer for one in step.source) if isinstance(step, Move) else ()
         wait, read = Wait(self._issued(site), (slot,), call, sources), Notify(self._read(site), (slot,), rank, call)
         if isinstance(step, Notify):
-            return wait, read, step
+            return wait, read, step, *([Notify(self._landed(site), (slot,), rank, call)] if self.asks else [])
         assert isinstance(step, Move), "it is one"
         landed: tuple[Step, ...] = (
             Store("carried", step.target[0]),
             *([step.notify] if step.notify is not None else []),
+            *([Notify(self._landed(site), (slot,), rank, call)] if self.asks else []),
         )
         return wait, Carry("carried", step.source[0]), read, *landed
 

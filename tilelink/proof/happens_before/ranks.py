@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from tilelink.ir.enums import Protocol
 from tilelink.proof.happens_before.turns import Shift, Turns
-from tilelink.schedule.index import Index, Number, names_in, rank, spelled, subindices, sum_of, terms_of
+from tilelink.schedule.index import Index, Number, names_in, rank, replaced, spelled, subindices, sum_of, terms_of
 from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.ranges import Range, combined
 from tilelink.schedule.roles import Schedule
@@ -186,6 +186,7 @@ class _Renaming:
             if not inputs and one.memory is Memory.INPUT and one.protocol is Protocol.SIMPLE
         }
         self.turns: dict[tuple[str, int], _Turn] = {}
+        self.meant: dict[str, Number] = {}  # by names of the phase at hand
 
     def shifts(self) -> dict[str, tuple[_Turn, ...]]:
         for _, role, phase in phases(self.schedule):
@@ -194,6 +195,9 @@ class _Renaming:
             first, count = (self._still(index, env).range for index in (phase.first, phase.count))
             env["tile"] = still(first.low, max(first.high + count.high - 1, first.low))
             env["program"] = still(0, max(role.programs - 1, 0))
+            self.meant = {}
+            for name, index in phase.let:
+                self.meant[name] = replaced(index, self.meant)
             self._steps(phase.body, self._let(phase.let, env))
         none = _Turn(0, 0)
         return {
@@ -275,6 +279,8 @@ class _Renaming:
 
     def _place(self, name: str, number: int, start: Number, long: Number, most: int, env: Moving) -> None:
         """A dimension turns by one shift wherever it is used; what turns is in bounds, or it would be cut or wrapped."""
+        # `begin` and `share = end - begin` end at `end`, which nobody sees of the names
+        start, long = replaced(start, self.meant), replaced(long, self.meant)
         where = moved(start, env)
         within = where.still or (where.range.low >= 0 and _end(start, long, env) <= most)
         if self.renamed.whole and not where.still:
@@ -304,9 +310,12 @@ def in_block(start: Number, long: Number, env: Moving) -> _Turn | None:
 
 
 def _end(start: Number, long: Number, env: Moving) -> float:
-    """The largest `start + long`: for `part * 100 + m * 16` and `min(16, 100 - m * 16)` that of `part * 100 + 100`."""
+    """The largest `start + long`: for `part * 100 + m * 16` and `min(16, 100 - m * 16)` that of `part * 100 + 100`. What is long
+    only if there is anything is that or nothing: `min(1, n) * n`."""
     if isinstance(long, Index) and long.op in ("min", "max"):
         return (min if long.op == "min" else max)(_end(start, one, env) for one in long.args)
+    if isinstance(long, Index) and long.op == "*" and moved(long.args[0], env).range.within(0, 1):
+        return max(_end(start, long.args[1], env), _end(start, 0, env))
     total = 0.0
     for one, times in terms_of(Index("+", (start, long))).items():
         reach = moved(one, env).range
