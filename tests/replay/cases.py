@@ -249,9 +249,12 @@ def _experts() -> Iterator[Case]:
         placed = {"rows_value.mover": "PlacedRows(64)", "h.tile": "64x128x64/4w3s", "out.adder": "receiver"}
         yield _case("experts", "09_ep_layer.py:ep_layer", "placed rows", ("h200-nvswitch", 4), small, placed, target)
         yield _case("experts", "07_ag_moe.py:ag_moe", "columns", ("h200-nvswitch", 4), small, columns, target)
-    for adder, target in (("receiver", STOCK), ("receiver", DISTRIBUTED), ("sender", STOCK)):
+    for adder in ("receiver", "sender"):
         pins = {"out.adder": adder}
-        yield _case("experts", "09_ep_layer.py:ep_layer", adder, ("h200-nvswitch", 4), small, pins, target)
+        yield _case("experts", "09_ep_layer.py:ep_layer", adder, ("h200-nvswitch", 4), small, pins)
+    rails = {"rows_value.mover": "NeededRails(3)", "out_summand_parts.mover": "Rails(4)"}
+    over = small | {"T": 1024}
+    yield _case("experts", "09_ep_layer.py:ep_layer", "needed over nodes", ("h800-2-nodes", 16), over, rails, NVSHMEM)
 
 
 def _attention() -> Iterator[Case]:

@@ -53,6 +53,7 @@ COVER = (
     "08_moe_rs.py:moe_rs: many rows, h200-nvswitch x4, triton",
     "09_ep_layer.py:ep_layer: receiver, h200-nvswitch x4, triton",
     "09_ep_layer.py:ep_layer: needed rows, h200-nvswitch x4, triton",
+    "09_ep_layer.py:ep_layer: needed over nodes, h800-2-nodes x16, triton-nvshmem",
     "09_ep_layer.py:ep_layer: placed rows, h200-nvswitch x4, triton",
     "07_ag_moe.py:ag_moe: columns, h200-nvswitch x4, triton",
     "bench gemm_rs: library, then fused pull, h200-nvswitch x4, triton",

@@ -301,8 +301,7 @@ class Rails(AlongRails):
 
 @dataclass(frozen=True, slots=True)
 class NeededRails(AlongRails):
-    """Across nodes: `num_sms` programs put the rows that a node needs, as a table says, to the rank of the same place there; all
-    programs of the tiles that read hand them on to the ranks that need them."""
+    """Across nodes: `num_sms` programs put rows to nodes that need them; programs of tiles hand them on."""
 
     issuer: ClassVar[Issuer] = Issuer.PROGRAMS
     listed: ClassVar[bool] = True
