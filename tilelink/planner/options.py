@@ -148,8 +148,8 @@ def _bounded_options(relation: Relation, topology: Topology, pins: Pins) -> list
     """Options for a relation through a bounded number of slots: producers of a few numbers, items from small to large."""
     atomics = peer_atomics(topology)
     rows = relation.part[0]
-    producers = [one for kind in MOVERS if kind.issuer is Issuer.PROGRAMS for one in kind.tried(topology.gpu)]
-    producers = [one for one in producers if one.sms]
+    kinds = [kind for kind in MOVERS if kind.issuer is Issuer.PROGRAMS and not kind.listed]
+    producers = [one for kind in kinds for one in kind.tried(topology.gpu)]
     producers = producers or [CommSms(1)]
     counts = [count for count in item_counts(rows) if -(-rows // count) <= _ITEM_ROWS]
     slots = [n for n in _SLOTS if n == 1 or n < 2 * counts[0]]
