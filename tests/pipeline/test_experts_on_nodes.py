@@ -14,6 +14,7 @@ from tilelink.elaborate.rails import puts_words
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.rails import hops
 from tilelink.proof.verify import verify
+from tilelink.runtime.load import load_source
 from tilelink.runtime.run import run_emulated
 from topologies.topology import Topology
 
@@ -81,6 +82,16 @@ def test_rows_go_to_the_nodes_that_need_them(mesh: tuple[int, int], seed: int) -
     sizes = drawn(rng, ranks) | {"T": ranks * rng.choice((1, 6, 16, 33, 48)), "H": ranks * 8}
     pins = {"rows_value.mover": f"NeededRails({rng.randint(1, 3)})", "out_summand_parts.mover": "Rails(1)"}
     assert right(LAYER.plan_for(machine(*mesh), sizes, "bf16", pins), seed)
+
+
+def test_strips_of_an_emitted_file_stay_whole() -> None:
+    """Where they are, steps have no branch for a last one with fewer blocks: the file refuses numbers that would leave some out."""
+    pins = {"rows_value.mover": "NeededRails(2)", "out_summand_parts.mover": "Rails(1)"}
+    sizes = {"T": 4 * 64, "H": 32, "F": 32, "E": 4, "K": 2}
+    text = lowering.emit(LAYER.plan_for(machine(2, 2), sizes, "bf16", pins), "triton-nvshmem")
+    (edited,) = (line for line in text.splitlines() if line.startswith("ROWS_VALUE_STRIPS = tl.constexpr(2)"))
+    with pytest.raises(AssertionError, match="whole pieces"):
+        load_source(text.replace(edited, "ROWS_VALUE_STRIPS = tl.constexpr(3)"), "edited")
 
 
 def test_predictions_know_which_rows_nodes_need() -> None:

@@ -222,14 +222,14 @@ class Names:
         """Rows that ranks need, of blocks of tokens."""
         if sent.name not in self.listed:
             tokens = self.extent(("rows", sent.name, 0))
-            rows = self.size(
-                f"{sent.name}_BLOCK_ROWS", sent.rows, f"tokens of a block, whose rows of {sent.name} are listed"
-            )
-            self.derived(f"{sent.name}_BLOCKS", tokens // rows, f"blocks of the own rows of {sent.name}")
             strips, name = sent.strips, sent.name
+            rows = self.size(f"{name}_BLOCK_ROWS", sent.rows, f"tokens of a block, whose rows of {name} are listed")
+            self.derived(f"{name}_BLOCKS", tokens // rows, f"blocks of the own rows of {name}")
             if sent.by_node:
                 strips = self.size(f"{name}_STRIPS", strips, f"strips in which rows of {name} go to a node")
                 self.derived(f"{name}_STRIP_BLOCKS", -(-(tokens // rows) // strips), f"blocks of a strip of {name}")
+                if tokens // rows % strips == 0:  # a last strip with fewer blocks has steps of its own
+                    self.rule(tokens // rows, strips)
             self.listed[sent.name] = replace(sent, tokens=tokens, rows=rows, strips=strips)
         return self.listed[sent.name]
 
