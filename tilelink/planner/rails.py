@@ -57,8 +57,6 @@ class Hops(NamedTuple):
 
 def hops(topology: Topology, exchange: Exchange, element_bytes: int) -> Hops:
     mover, num_bytes = exchange.mover, exchange.chunk_rows * exchange.cols * element_bytes
-    if isinstance(exchange.sent, Sent):
-        return _needed(topology, exchange, exchange.sent, num_bytes)
     outer = (
         [one for one in topology.levels if one.fabric is Fabric.NETWORK]
         if mover.crosses_nodes
@@ -67,7 +65,13 @@ def hops(topology: Topology, exchange: Exchange, element_bytes: int) -> Hops:
     inner = [one for one in topology.levels if one not in outer and one.size > 1]
     rail, far = min(one.gb_per_s for one in outer), max(one.signal_us for one in outer)
     floor, start = mover.start_us(topology)
-    if mover.library_sms:  # a call is over when both ranks have what they get, and the next one begins behind it
+    near: float = num_bytes  # that a rank of the group gets
+    if isinstance(exchange.sent, Sent):  # rows of a block that follow each other are one message
+        sent, share = exchange.sent, exchange.sent.likely_share(topology.num_nodes)
+        requests = sent.tokens // sent.rows * share * (1 + (sent.rows - 1) * (1 - share))
+        put = requests * REQUEST_US + num_bytes * share / rail / 1e3
+        near, far = num_bytes * sent.likely_share(topology.num_ranks), 3 * far  # there, known to be, told
+    elif mover.library_sms:  # a call is over when both ranks have what they get, and the next one begins behind it
         put, far = SEND_US + num_bytes / min(rail, mover.library_sms * CHANNEL_GB_PER_S) / 1e3, 0.0
     elif mover.puts:
         put = REQUEST_US + num_bytes / rail / 1e3
@@ -77,23 +81,8 @@ def hops(topology: Topology, exchange: Exchange, element_bytes: int) -> Hops:
         share = rail / rail_ranks(topology, mover) if outer[-1].fabric is Fabric.HOST_BRIDGE else rail
         put = max(floor, num_bytes / min(share, mover.gb_per_s(topology, exchange.transfer, num_bytes)) / 1e3) + start
     rates = [one.unit_gb_per_s for one in inner]
-    rate = min([mover.gb_per_s(topology, exchange.transfer, num_bytes), *rates])
-    return Hops(put, far, max(floor, num_bytes / rate / 1e3) + start)
-
-
-def _needed(topology: Topology, exchange: Exchange, sent: Sent, num_bytes: int) -> Hops:
-    """Of rows that nodes need, and ranks of them. Rows of a block that follow each other are one message; and a program tells of
-    rows when it knows that they are there."""
-    network = [one for one in topology.levels if one.fabric is Fabric.NETWORK]
-    rail, far = min(one.gb_per_s for one in network), max(one.signal_us for one in network)
-    share = sent.likely_share(topology.num_nodes)
-    requests = sent.tokens // sent.rows * share * (1 + (sent.rows - 1) * (1 - share))
-    put = requests * REQUEST_US + num_bytes * share / rail / 1e3
-    rates = [one.unit_gb_per_s for one in topology.levels if one.fabric is not Fabric.NETWORK and one.size > 1]
-    near = num_bytes * sent.likely_share(topology.num_ranks)
-    floor, start = exchange.mover.start_us(topology)
-    rate = min([exchange.mover.gb_per_s(topology, exchange.transfer, near), *rates])
-    return Hops(put, 3 * far, max(floor, near / rate / 1e3) + start)
+    rate = min([mover.gb_per_s(topology, exchange.transfer, near), *rates])
+    return Hops(put, far, max(floor, near / rate / 1e3) + start)
 
 
 def hops_us(topology: Topology, exchange: Exchange, element_bytes: int) -> tuple[float, float]:
