@@ -42,14 +42,10 @@ def _moved(schedule: Schedule, exchange: Exchange, sent: Sent, programs: int) ->
     """Rows that each rank needs, or that this one needs of each, block by block. Programs begin with other ranks, so that links
     are in use all the time."""
     ranks, pulled = schedule.num_ranks, exchange.transfer is Transfer.PULL
-    lists = sent.near(ranks, ranks)
-    reader, owner = (0, PEER) if pulled else (PEER, 0)
-    rows, number = _rows(lists, reader, owner), PEER if pulled else rank
-    source = chunk_region(schedule, exchange.source, exchange, None, rows_box(exchange, rows), PEER if pulled else rank)
-    target = chunk_region(
-        schedule, exchange.target, exchange, number, rows_box(exchange, rows), rank if pulled else PEER
-    )
-    owner, reader = (PEER, rank) if pulled else (rank, PEER)
+    lists, (owner, reader) = sent.near(ranks, ranks), (PEER, rank) if pulled else (rank, PEER)
+    rows = rows_box(exchange, _rows(lists, *((0, owner) if pulled else (reader, 0))))
+    source = chunk_region(schedule, exchange.source, exchange, None, rows, owner)
+    target = chunk_region(schedule, exchange.target, exchange, owner, rows, reader)
     told = Notify(signals.arrived(exchange.name), (owner, 0), reader, call, programs)
     wait = Wait(signals.ready(exchange.name), (PEER, 0), call, (exchange.source,))
     waits = (If(PEER, rank, (), (wait,)),) if pulled else ()

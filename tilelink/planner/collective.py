@@ -126,7 +126,8 @@ def moved_first(problem: Problem, exchanges: tuple[Exchange, ...], index: int, k
         if reason := why_not_in_order(structure, relation, one.mover, loops):
             raise Illegal(reason)
     found = [MoveRows(one.name) for one in here]
-    if found and any(comm.exchange not in {one.exchange for one in found} for comm in kernel.comm):
+    moved = {one.exchange for one in found}
+    if found and any(comm.exchange not in moved for comm in kernel.comm):
         raise Illegal(f"programs of {kernel.name} communicate, and rows of {found[0].exchange} are moved first")
     if found and kernel.compute is not None and kernel.compute.warpgroups > 1:
         raise Illegal(NOTHING_ELSE)
