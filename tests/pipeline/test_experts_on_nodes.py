@@ -85,7 +85,7 @@ def test_rows_go_to_the_nodes_that_need_them(mesh: tuple[int, int], seed: int) -
 
 
 def test_strips_of_an_emitted_file_stay_whole() -> None:
-    """Where they are, steps have no branch for a last one with fewer blocks: the file refuses numbers that would leave some out."""
+    """Where they are, steps have no branch for a last one with fewer blocks: the file refuses numbers that leave some out."""
     pins = {"rows_value.mover": "NeededRails(2)", "out_summand_parts.mover": "Rails(1)"}
     sizes = {"T": 4 * 64, "H": 32, "F": 32, "E": 4, "K": 2}
     text = lowering.emit(LAYER.plan_for(machine(2, 2), sizes, "bf16", pins), "triton-nvshmem")

@@ -106,7 +106,8 @@ def _within(one: _List, lists: list[_List]) -> tuple[_List, ...]:
     return tuple(
         other
         for other in lists
-        if other.first == inside
+        if one.tokens
+        and other.first == inside
         and other.every
         and other.experts * one.node == one.experts
         and other.tokens == one.tokens
