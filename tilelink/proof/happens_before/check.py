@@ -12,18 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tilelink.proof.happens_before.any_order import AnyOrder, merged
 from tilelink.proof.happens_before.calls import call_period, steady
 from tilelink.proof.happens_before.compare import compare
 from tilelink.proof.happens_before.crossings import check_crossings
 from tilelink.proof.happens_before.events import Events
 from tilelink.proof.happens_before.expand import expanded
 from tilelink.proof.happens_before.flights import with_flights
-from tilelink.proof.happens_before.lanes import Tables, by_call, looked_up_by_call
+from tilelink.proof.happens_before.lanes import by_call, looked_up_by_call
 from tilelink.proof.happens_before.loops import widened
 from tilelink.proof.happens_before.meetings import with_meetings
 from tilelink.proof.happens_before.ranks import alone, rank_turns
 from tilelink.proof.happens_before.refuted import Refutation, Refuted, Wrong
-from tilelink.proof.happens_before.turns import Turns
+from tilelink.proof.happens_before.rows import Expanded
 from tilelink.proof.happens_before.walk import Walk
 from tilelink.schedule.index import Number
 from tilelink.schedule.instance import instantiated, with_indices
@@ -121,17 +122,23 @@ def ordered(
         return Outcome(refuted.refutation, schedule.num_ranks, schedule.num_ranks, 0, 0)
     if each and known:
         schedule = with_indices(schedule, looked_up_by_call)
-    turns = rank_turns(schedule) if symmetric else alone(schedule)
+    free = AnyOrder(schedule)
+    turns = rank_turns(schedule, free) if symmetric else alone(schedule)
     again = 0 if calls else call_period(schedule)
     outcome = Outcome(None, schedule.num_ranks, turns.period, again, calls or 2 * again + 1)
     if not calls and not again:
         return replace(outcome, refutation=Refutation(Wrong.UNLIKE, ()))
-    return _walked(schedule, known, outcome, turns, assumed)
-
-
-def _walked(schedule: Schedule, tables: Tables, outcome: Outcome, turns: Turns, assumed: frozenset[str]) -> Outcome:
     try:
-        plan = expanded(schedule, tables, outcome.calls, turns)
+        plan = expanded(schedule, known, outcome.calls, turns)
+    except Refuted as refuted:
+        return replace(outcome, refutation=refuted.refutation)
+    few = merged(plan, free)
+    found = _walked(few, outcome, assumed)
+    return found if found.proved or few is plan else _walked(plan, outcome, assumed)  # which says where
+
+
+def _walked(plan: Expanded, outcome: Outcome, assumed: frozenset[str]) -> Outcome:
+    try:
         check_crossings(plan)
         events = Events(plan)
         outcome = replace(outcome, events=events.size)

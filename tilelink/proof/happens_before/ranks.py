@@ -5,7 +5,8 @@ If that maps the steps of every rank r to those of rank r + period, in program o
 suffices to look at the memory of ranks 0..period - 1, and to walk these ranks (`walk`). No event is ordered before its image:
 e < g(e) would give e < g(e) < ... < e. So two images that meet in a cell, one of them a write, are refuted, as they must be.
 Ranks of two levels are alike in two ways: blocks of `period` ranks, the nodes, and ranks of each block, which turn in it by one.
-Both renamings together take rank 0 to every rank.
+Both renamings together take rank 0 to every rank. Program order may be another one where positions may come in any order: there
+they turn by what one rank has of them (`any_order`).
 
 The premise is proved for each index: under the renaming its value e becomes e' = e + by (mod `mod`); mod 0 says exactly, mod 1
 says nothing. What lies in a range shorter than the modulus, and moves by nothing modulo it, stands still. Ranges hold for every
@@ -21,13 +22,14 @@ from math import gcd
 from typing import NamedTuple
 
 from tilelink.ir.enums import Protocol
+from tilelink.proof.happens_before.any_order import AnyOrder
 from tilelink.proof.happens_before.turns import Shift, Turns
 from tilelink.schedule.index import Index, Number, names_in, rank, replaced, spelled, subindices, sum_of, terms_of
 from tilelink.schedule.memory import Memory, Region
 from tilelink.schedule.ranges import Range, combined
-from tilelink.schedule.roles import Schedule
+from tilelink.schedule.roles import Phase, Role, Schedule
 from tilelink.schedule.steps import For, If, Let, Notify, Step, Wait
-from tilelink.schedule.walk import notifies, phases, read, written
+from tilelink.schedule.walk import notifies, phases, read, steps_in, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,18 +130,18 @@ def _settled(one: Moved) -> Moved:
     return one
 
 
-def rank_turns(schedule: Schedule, *, inputs: bool = False) -> Turns:
+def rank_turns(schedule: Schedule, free: AnyOrder | None = None, *, inputs: bool = False) -> Turns:
     """Renamings that leave as few ranks as can be seen. `inputs`: those of inputs as well, of which it matters which elements are
     read."""
-    ranks = schedule.num_ranks
+    ranks, free = schedule.num_ranks, free or AnyOrder(schedule)
     for period in range(1, ranks):
         if ranks % period == 0:
             try:
-                blocks = _Renaming(schedule, Moved(period, ranks, Range(0, ranks - 1)), inputs).shifts()
+                blocks = _Renaming(schedule, Moved(period, ranks, Range(0, ranks - 1)), inputs, free, period).shifts()
             except Unlike:
                 continue
             shifts = {name: tuple(Shift(one.by) for one in dims) for name, dims in blocks.items()}
-            return _inside(schedule, Turns(ranks, period, 1, shifts), inputs)
+            return _inside(schedule, Turns(ranks, period, 1, shifts), inputs, free)
     return alone(schedule)
 
 
@@ -148,13 +150,13 @@ def alone(schedule: Schedule) -> Turns:
     return Turns(schedule.num_ranks, schedule.num_ranks)
 
 
-def _inside(schedule: Schedule, turns: Turns, inputs: bool) -> Turns:
+def _inside(schedule: Schedule, turns: Turns, inputs: bool, free: AnyOrder) -> Turns:
     """Those that turn the ranks of each block in it as well, if they are alike."""
     ranks, period = turns.ranks, turns.period
     if period == 1:
         return turns
     try:
-        found = _Renaming(schedule, Moved(1, period, Range(0, ranks - 1), whole=True), inputs).shifts()
+        found = _Renaming(schedule, Moved(1, period, Range(0, ranks - 1), whole=True), inputs, free, 1).shifts()
     except Unlike:
         return turns
     shifts = {
@@ -165,6 +167,10 @@ def _inside(schedule: Schedule, turns: Turns, inputs: bool) -> Turns:
     return Turns(ranks, 1, period, shifts) if blocks else turns
 
 
+def _buffers(phase: Phase) -> set[str]:
+    return {region.buffer for step in steps_in(phase.body) for region in (*read(step), *written(step))}
+
+
 class _Turn(NamedTuple):
     """Of a dimension: by how much, modulo what."""
 
@@ -173,11 +179,11 @@ class _Turn(NamedTuple):
 
 
 class _Renaming:
-    """`renamed`: what becomes of a rank."""
+    """`renamed`: what becomes of a rank. `few`: so many ranks go to all others."""
 
-    def __init__(self, schedule: Schedule, renamed: Moved, inputs: bool) -> None:
+    def __init__(self, schedule: Schedule, renamed: Moved, inputs: bool, free: AnyOrder, few: int) -> None:
         self.schedule, self.renamed, self.ranks = schedule, renamed, schedule.num_ranks
-        self.inputs = inputs
+        self.inputs, self.free, self.few = inputs, free, few
         self.shapes = schedule.shapes
         # nothing is ever written to inputs, so that what is read of them decides nothing about the order
         self.constant = {
@@ -189,21 +195,48 @@ class _Renaming:
         self.meant: dict[str, Number] = {}  # by names of the phase at hand
 
     def shifts(self) -> dict[str, tuple[_Turn, ...]]:
-        for _, role, phase in phases(self.schedule):
-            env = {"rank": self.renamed, "call": still(1, float("inf"))}
-            env |= {name: still(size, size) for name, size in self.schedule.sizes.items()}
-            first, count = (self._still(index, env).range for index in (phase.first, phase.count))
-            env["tile"] = still(first.low, max(first.high + count.high - 1, first.low))
-            env["program"] = still(0, max(role.programs - 1, 0))
-            self.meant = {}
-            for name, index in phase.let:
-                self.meant[name] = replaced(index, self.meant)
-            self._steps(phase.body, self._let(phase.let, env))
+        later = []
+        for launch, role, phase in phases(self.schedule):
+            if self.free.tells_nobody(launch, phase):
+                later.append((launch, role, phase))
+            else:
+                self._phase(role, phase)
+        while later:  # first those of buffers that turn or stand still already
+            held = {name for name, _ in self.turns}
+            launch, role, phase = max(later, key=lambda one: len(held & _buffers(one[2])))
+            later.remove((launch, role, phase))
+            known = dict(self.turns)
+            try:
+                self._phase(role, phase)
+            except Unlike:
+                if not self.free(launch, role, phase, self.few):
+                    raise
+                self.turns = known
+                self._phase(role, phase, turned=True)
         none = _Turn(0, 0)
         return {
             name: tuple(self.turns.get((name, n), none) for n in range(len(shape)))
             for name, shape in self.shapes.items()
         }
+
+    def _phase(self, role: Role, phase: Phase, *, turned: bool = False) -> None:
+        """`turned`: positions turn by those of one rank, and go to other programs."""
+        env = {"rank": self.renamed, "call": still(1, float("inf"))}
+        env |= {name: still(size, size) for name, size in self.schedule.sizes.items()}
+        first, count = (self._still(index, env).range for index in (phase.first, phase.count))
+        tiles = still(first.low, max(first.high + count.high - 1, first.low))
+        if turned:
+            share = int(count.high) // self.ranks
+            if not (first.low == first.high == 0 and count.constant and share * self.ranks == count.high):
+                raise Unlike("tiles that ranks share")
+            renamed = self.renamed
+            tiles = Moved(share * renamed.by, share * renamed.mod, tiles.range, renamed.whole)
+        else:
+            env["program"] = still(0, max(role.programs - 1, 0))
+        self.meant = {}
+        for name, index in phase.let:
+            self.meant[name] = replaced(index, self.meant)
+        self._steps(phase.body, self._let(phase.let, env | {"tile": tiles}))
 
     def _let(self, let: Let, env: Moving) -> dict[str, Moved]:
         found = dict(env)
