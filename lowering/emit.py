@@ -8,7 +8,10 @@ from tilelink.ir.schedule import Schedule
 
 
 def emit(schedule: Schedule, target: str = "triton") -> str:
-    """Source text of `schedule`. The file imports torch and the target's compiler only. Raises UnknownTarget."""
+    """Source text of `schedule`. The file imports torch and the target's compiler only.
+
+    Raises UnknownTarget, and TargetNotForGpu.
+    """
     return lower_planned(schedule, target)
 
 

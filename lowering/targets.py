@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lowering.dialect import Dialect, Reach
-from tilelink.errors import UnknownTarget, did_you_mean
+from tilelink.errors import TargetNotForGpu, UnknownTarget, did_you_mean
 
 TARGETS = ("triton", "triton-distributed")
 NVSHMEM = "triton-nvshmem"  # of schedules over several nodes: stock Triton, and puts by NVSHMEM
@@ -106,11 +106,13 @@ UNTRIED = "Nothing has run its host code on AMD GPUs yet."
 
 def dialect(target: str, arch: str, *, sends: bool = False) -> Dialect:
     """The spelling of `target` for GPUs of `arch`; if a library `sends` to other hosts, with the memory of peers on the own one.
-    Raises UnknownTarget."""
+    Raises UnknownTarget or TargetNotForGpu."""
     known = (*TARGETS, NVSHMEM)
     if target not in known:
         raise UnknownTarget(target=target, hint=did_you_mean(target, known), known=", ".join(known))
     nvidia = arch.startswith("sm_")
+    if target == NVSHMEM and not nvidia:
+        raise TargetNotForGpu(target=target, arch=arch, legal=", ".join(TARGETS))
     if target == NVSHMEM:
         stock = dialect("triton", arch)
         return replace(

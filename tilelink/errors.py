@@ -378,3 +378,7 @@ class NotASchedule(TileLinkError):
 
 class UnknownTarget(TileLinkError):
     template = "there is no target {target!r}.{hint}\nKnown targets: {known}."
+
+
+class TargetNotForGpu(TileLinkError):
+    template = "target {target!r} is not for {arch}: NVSHMEM puts from NVIDIA GPUs alone.\nLegal targets: {legal}."

@@ -15,7 +15,7 @@ class Plan(Schedule):
     __slots__ = ()
 
     def emit(self, target: str = "triton") -> str:
-        """Source text in the language `target`. Raises UnknownTarget."""
+        """Source text in the language `target`. Raises UnknownTarget, and TargetNotForGpu."""
         return lowering.emit(self, target)
 
     def __str__(self) -> str:

@@ -19,6 +19,7 @@ from tilelink.errors import (
     MissingSize,
     NoLegalSchedule,
     NotDivisible,
+    TargetNotForGpu,
     UnknownDtype,
     UnknownPin,
     UnknownSize,
@@ -288,6 +289,15 @@ def test_unknown_target() -> None:
     assert caught.value.facts["target"] == "tritn"
     assert "Did you mean 'triton'?" in str(caught.value)
     assert "Known targets: triton" in str(caught.value)
+
+
+def test_a_target_for_other_gpus() -> None:
+    """It had given a file that does not load."""
+    with pytest.raises(TargetNotForGpu) as caught:
+        ag_gemm.emit("triton-nvshmem", topology="mi300x-full-mesh", num_ranks=8, **SIZES)
+    assert "triton-nvshmem' is not for gfx942" in str(caught.value)
+    for legal in str(caught.value).split("Legal targets: ")[1].removesuffix(".").split(", "):
+        assert ag_gemm.emit(legal, topology="mi300x-full-mesh", num_ranks=8, **SIZES)
 
 
 def test_no_gpu_to_run_on(monkeypatch: pytest.MonkeyPatch) -> None:

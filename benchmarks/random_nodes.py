@@ -1,0 +1,169 @@
+"""Random (spec, mesh, schedule) runs over several nodes on emulated ranks, each element against torch on whole tensors.
+
+    python benchmarks/random_nodes.py --runs 1000 --seed 7 --processes 2 --json nodes.json
+
+Half of the specs are grown operation by operation, a quarter have experts, a quarter are the operators of the examples. A
+schedule is drawn from all that are legal for the spec, sizes, dtype and mesh, until something crosses the nodes otherwise than
+by a library's collective; after three draws another spec is. It is proved, emitted for a random target and called three times,
+with skewed ranks, late and reordered puts. Results have bounds of each element from the meaning of the spec in float64; of
+grown specs and those with experts, the meaning is compared with a definition in torch that shares no code with tilelink. A run
+that is not proved, or differs anywhere, is listed with its seed, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+import lowering
+import topologies
+from tests.pipeline import expert_specs, rail_specs
+from tests.pipeline.expert_draws import known
+from tests.pipeline.random_specs import random_program
+from tilelink.elaborate.rails import puts_words
+from tilelink.ir.spec import BoundSpec, bind
+from tilelink.planner.sample import sample_schedule
+from tilelink.proof.verify import verify
+from tilelink.runtime.meaning import evaluate, whole_inputs
+from tilelink.runtime.reference import make_inputs
+from tilelink.runtime.run import run_emulated
+from topologies.topology import Topology
+
+MESHES = [(2, 2), (2, 4), (3, 2), (4, 2), (2, 1), (3, 1), (2, 3), (5, 1)]  # nodes, ranks of each
+TARGETS = ("triton", "triton-nvshmem", "triton-distributed")
+Whole = Mapping[str, torch.Tensor]
+Defined = Callable[[Whole], Mapping[str, torch.Tensor]]
+
+
+def machine(rng: random.Random, mesh: tuple[int, int]) -> Topology:
+    """SMs are few: sometimes not as many as there are programs that would spin."""
+    found = topologies.load(rng.choice(("laptop-switch", "laptop-mesh")), mesh[0] * mesh[1], mesh[0])
+    return replace(found, gpu=replace(found.gpu, num_sms=rng.choice((found.gpu.num_sms, 16, 40))))
+
+
+def drawn(rng: random.Random, ranks: int) -> tuple[str, BoundSpec, Defined | None]:
+    """(kind, spec, what it means)."""
+    kind = rng.choice(("grown", "grown", "experts", "examples"))
+    if kind == "grown":
+        spec, program = random_program(rng, ranks, everything=True, sizes=(1, 2, 3, 5, 8, 16))
+        return kind, spec, program.in_torch
+    dtype = rng.choice(("bf16", "fp16", "fp32"))
+    if kind == "experts":
+        name = rng.choice(sorted(expert_specs.SPECS))
+        sizes = {
+            "T": ranks * rng.choice([1, 2, 5, 8, 17]),
+            "H": ranks * rng.choice([8, 16, 24]),
+            "F": ranks * rng.choice([8, 16]),
+            "E": rng.choice([1, 2, 3, 5]) * rng.choice([1, ranks]),
+            "K": rng.choice([1, 2, 3, 4]),
+        }
+        spec = bind(expert_specs.SPECS[name].spec, known(name, sizes), ranks, dtype)
+        experts = dict(spec.sizes)["E"]
+        return kind, spec, lambda whole: {spec.outputs[0]: expert_specs.by_definition(name, [*whole.values()], experts)}
+    name = rng.choice(sorted(rail_specs.SPECS))
+    overlap = rail_specs.SPECS[name]
+    names = {str(dim) for value in overlap.spec.inputs for dim in value.shape}
+    sizes = {one: ranks * rng.choice((1, 3, 8, 16, 24, 33)) for one in names}
+    return f"examples: {name}", bind(overlap.spec, sizes, ranks, dtype), None
+
+
+def judged(seed: int) -> dict[str, Any]:
+    """The run of a seed."""
+    torch.set_num_threads(1)
+    began = time.monotonic()
+    found: dict[str, Any] = {"seed": seed, "wrong": ""}
+    try:
+        rng = random.Random(f"nodes {seed}")
+        mesh = rng.choice(MESHES)
+        topology = machine(rng, mesh)
+        for number in range(20):
+            if number % 3 == 0:
+                kind, spec, defined = drawn(rng, mesh[0] * mesh[1])
+            schedule = sample_schedule(spec, topology, rng)
+            movers = sorted({one.mover.text for one in schedule.exchanges if one.mover.crosses_nodes})
+            if movers or puts_words(schedule):
+                break
+        some = TARGETS if topology.gpu.arch.startswith("sm_") else TARGETS[::2]
+        target = rng.choice(some) if puts_words(schedule) else TARGETS[0]
+        found |= {"kind": kind, "mesh": mesh, "sizes": dict(spec.sizes), "target": target, "movers": movers}
+        found["crosses"] = bool(movers or puts_words(schedule))
+        proof, number = verify(schedule), rng.randrange(1000)
+        if not proof.proved:
+            found["wrong"] = "\n".join(proof.lines())
+        elif not (outcome := run_emulated(schedule, lowering.emit(schedule, target), calls=3, seed=number)).equal:
+            found["wrong"] = "\n".join(outcome.lines())
+        elif defined is not None:
+            found["wrong"] = misunderstood(spec, defined, number)
+        if found["wrong"]:
+            found["choices"] = dict(schedule.choices)
+    except Exception:
+        found["wrong"] = traceback.format_exc()
+    return found | {"seconds": round(time.monotonic() - began, 1)}
+
+
+def misunderstood(spec: BoundSpec, defined: Defined, seed: int) -> str:
+    """Where the meaning of a spec is not its definition, or nothing."""
+    whole = whole_inputs(spec, make_inputs(spec, seed))
+    meant, wanted = evaluate(spec, whole), defined(whole)
+    for name in spec.outputs:
+        if not torch.allclose(meant[name], wanted[name].reshape(meant[name].shape), rtol=1e-9, atol=1e-12):
+            return f"{name} is not what it is by definition"
+    return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no run begins later")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--commit", default="unknown")
+    arguments = parser.parse_args()
+    seeds, began = [1_000_000 * (arguments.seed + 1) + number for number in range(arguments.runs)], time.monotonic()
+    done: list[dict[str, Any]] = []
+    with ProcessPoolExecutor(arguments.processes) as pool:
+        for one in pool.map(judged, seeds):
+            done.append(one)
+            if one["wrong"]:
+                print(one, flush=True)
+            if time.monotonic() - began > arguments.seconds:
+                pool.shutdown(cancel_futures=True)
+                break
+    about = summary(done) | {"commit": arguments.commit, "seed": arguments.seed}
+    print(about)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(about | {"wrong": [one for one in done if one["wrong"]]}, indent=1) + "\n")
+    sys.exit(1 if about["wrong"] else 0)
+
+
+def summary(done: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many runs there were of what."""
+    counted = {
+        "kinds": Counter(one.get("kind", "?") for one in done),
+        "meshes": Counter(" x ".join(map(str, one.get("mesh", ()))) for one in done),
+        "targets": Counter(one.get("target", "?") for one in done),
+        "movers": Counter(mover.partition("(")[0] for one in done for mover in one.get("movers", ())),
+    }
+    runs = {"runs": len(done), "crossing": sum(one.get("crosses", False) for one in done)}
+    return (
+        runs | {"wrong": sum(bool(one["wrong"]) for one in done)} | {what: dict(one) for what, one in counted.items()}
+    )
+
+
+if __name__ == "__main__":
+    main()
