@@ -158,7 +158,7 @@ def _local(node: BoundNode, operands: Sequence[str], split: str) -> str:
         case GroupedMatmul():
             return f"grouped({listed})"
         case Combine():
-            return f"combined({listed})"
+            return f"combined({listed}{split}{', ranks=NUM_RANKS' if split else ''})"
         case UserOp(name=name):
             return _user(name, TORCH[node.output.dtype], operands)
         case _:

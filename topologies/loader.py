@@ -37,8 +37,9 @@ def load(name_or_path: str, num_ranks: int | None = None, nodes: int | None = No
     if num_ranks is not None:
         if nodes < 1 or num_ranks % nodes:
             raise IllegalNodes(nodes=nodes, topology=topology.name, reason=f"of {num_ranks} ranks each has as many")
-        topology = with_ranks(topology, num_ranks // nodes) if num_ranks > nodes else alone(topology)
-    return in_nodes(topology, nodes)
+        part = with_ranks(topology, num_ranks // nodes) if num_ranks > nodes else alone(topology)
+        return in_nodes(part, nodes, topology.levels)
+    return in_nodes(topology, nodes, topology.levels)
 
 
 def load_descriptor(name_or_path: str) -> Descriptor:

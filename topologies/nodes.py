@@ -7,9 +7,10 @@ from dataclasses import replace
 from topologies.errors import IllegalNodes
 from topologies.topology import Fabric, Level, Topology
 
-_SHARE = 45 / 360  # of what SMs of H200 push to peers of their node, a NIC of 400 Gb/s
+_NIC_GB_PER_S = 45.0  # of 400 Gb/s (`h800-2-nodes.toml`)
+_SHARE = 45 / 360  # of what SMs push to peers of their node, on machines that are slower than such a NIC: as on H200
 _SIGNAL_US = 8.0  # of a put: half of a round trip over GIN (16.7 us on H100 and NDR, published); 6 to 12
-_ORIGIN = "estimate: a NIC of 400 Gb/s for each GPU, beside the links of H200"
+_ORIGIN = "estimate: a NIC of 400 Gb/s for each GPU"
 
 
 def alone(topology: Topology) -> Topology:
@@ -18,14 +19,15 @@ def alone(topology: Topology) -> Topology:
     return replace(topology, num_ranks=1, levels=(), provenance=kept)
 
 
-def in_nodes(topology: Topology, nodes: int) -> Topology:
-    """`nodes` of the whole of `topology`, which is one node, joined by a NIC of 400 Gb/s for each rank. Raises IllegalNodes."""
+def in_nodes(topology: Topology, nodes: int, levels: tuple[Level, ...]) -> Topology:
+    """`nodes` of the whole of `topology`, which is one node, joined by a NIC of 400 Gb/s for each rank. `levels`: those of the
+    descriptor, of which few ranks may have none. Raises IllegalNodes."""
     if topology.num_nodes > 1:
         raise IllegalNodes(nodes=nodes, topology=topology.name, reason=f"it has {topology.num_nodes} nodes already")
     if nodes < 2:
         raise IllegalNodes(nodes=nodes, topology=topology.name, reason="a network joins at least two")
-    rate = _SHARE * topology.push_sms.points[-1][1]
-    far = Level("infiniband", Fabric.NETWORK, nodes, round(rate, 3), _SIGNAL_US, multicast=False, peer_atomics=False)
+    rate = round(_nic_gb_per_s(topology, levels[0]), 3)
+    far = Level("infiniband", Fabric.NETWORK, nodes, rate, _SIGNAL_US, multicast=False, peer_atomics=False)
     origins = tuple((f"levels.{far.name}.{name}", _ORIGIN) for name in ("size", "gb_per_s", "signal_us"))
     return replace(
         topology,
@@ -34,3 +36,11 @@ def in_nodes(topology: Topology, nodes: int) -> Topology:
         levels=(*topology.levels, far),
         provenance=(*topology.provenance, *origins),
     )
+
+
+def _nic_gb_per_s(topology: Topology, link: Level) -> float:
+    """Of a rank: no more than a board takes from its slot."""
+    pushed = topology.push_sms.points[-1][1]
+    if link.fabric is Fabric.HOST_BRIDGE:
+        return min(_NIC_GB_PER_S, link.gb_per_s)
+    return _NIC_GB_PER_S if pushed >= _NIC_GB_PER_S else _SHARE * pushed

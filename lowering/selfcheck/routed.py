@@ -50,8 +50,9 @@ def grouped(rows: Near, weights: Near, routing: Near) -> Near:
     return Near(value, error)
 
 
-def combined(rows: Near, weights: Near, routing: Near) -> Near:
-    """The sum of the rows of a token, each times its weight, in fp32."""
+def combined(rows: Near, weights: Near, routing: Near, library: torch.dtype | None = None, ranks: int = 2) -> Near:
+    """The sum of the rows of a token, each times its weight, in fp32. Over ranks, a library rounds partial sums, as `Near.sum`
+    has it."""
     tokens, choices = routing.value.shape
     there = (routing.value >= 0)[..., None]
     weight = torch.where(there, weights.value.double()[..., None], 0)
@@ -61,4 +62,6 @@ def combined(rows: Near, weights: Near, routing: Near) -> Near:
     terms = weight * row
     error = (weight.abs() * torch.where(there, off, 0) + torch.where(there, far, 0) * row.abs()).sum(1)
     rounding = (choices + 1) * torch.finfo(torch.float32).eps / 2
+    if library is not None:
+        rounding += (ranks - 2) * torch.finfo(library).eps / 2
     return Near(terms.sum(1), (error + rounding * terms.abs().sum(1)).float())

@@ -88,8 +88,10 @@ class Printed:
 
 @st.composite
 def rank_orders(draw: st.DrawFn) -> RankOrder:
-    size, nodes = draw(st.integers(1, 5)), draw(st.integers(1, 3))
-    return RankOrder(size * nodes, size, draw(st.integers(0, 1)), draw(st.sampled_from([1, -1])))
+    size, halves, nodes = draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    node = size * halves
+    way = draw(st.integers(0, 1)), draw(st.sampled_from([1, -1]))
+    return RankOrder(node * nodes, node, *way, size if draw(st.booleans()) else 0)
 
 
 @given(rank_orders(), st.data())

@@ -11,8 +11,10 @@ from tilelink.ir.order import ChunkOrder, Die, Nest, RankOrder, TileOrder
 
 @st.composite
 def rank_orders(draw: st.DrawFn) -> RankOrder:
-    per_node, nodes = draw(st.integers(1, 8)), draw(st.integers(1, 4))
-    return RankOrder(per_node * nodes, per_node, draw(st.integers(0, 1)), draw(st.sampled_from([1, -1])))
+    size, halves, nodes = draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    node = size * halves
+    way = draw(st.integers(0, 1)), draw(st.sampled_from([1, -1]))
+    return RankOrder(node * nodes, node, *way, size if draw(st.booleans()) else 0)
 
 
 @given(rank_orders())
@@ -23,6 +25,8 @@ def test_ranks_are_a_permutation(order: RankOrder) -> None:
         assert sequence[0 if order.first == 0 else -1] == rank  # own first or own last
         nodes = [peer // order.ranks_per_node for peer in sequence]
         assert nodes == sorted(nodes, key=nodes.index)  # whole nodes, one after the other
+        halves = [peer // (order.ranks_per_half or order.ranks_per_node) for peer in sequence]
+        assert halves == sorted(halves, key=halves.index)
 
 
 @given(rank_orders())
@@ -98,6 +102,8 @@ def test_dies(programs: int, dies: int) -> None:
         (RankOrder(4, 4, 1, -1), 2, (1, 0, 3, 2)),
         (RankOrder(8, 4, 0), 5, (5, 6, 7, 4, 1, 2, 3, 0)),  # own node first
         (RankOrder(8, 4, 1), 5, (2, 3, 0, 1, 6, 7, 4, 5)),  # own node last
+        (RankOrder(8, 4, 0, 1, 2), 5, (5, 4, 7, 6, 1, 0, 3, 2)),  # own half first
+        (RankOrder(8, 4, 1, -1, 2), 5, (2, 3, 0, 1, 6, 7, 4, 5)),  # own half last
     ],
 )
 def test_examples(order: RankOrder, rank: int, sequence: tuple[int, ...]) -> None:

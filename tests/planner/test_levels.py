@@ -58,7 +58,7 @@ def test_bridges_are_shared() -> None:
     assert found == pytest.approx(
         {
             "pcie": 14 * part * 4 / 26e3,
-            "numa": 14 * part * 2 / 16e3,
+            "numa": 2 * part * 4 / 16e3,
             "infiniband": part / sockets.levels[-1].gb_per_s / 1e3,
         }
     )

@@ -147,6 +147,24 @@ def test_a_node_several_times(ranks: int | None, nodes: int, sizes: list[int]) -
 
 
 @pytest.mark.parametrize(
+    ("name", "ranks", "rate"),
+    [
+        ("b200-nvswitch", 16, 45),
+        ("a100-nvswitch", 2, 45),
+        ("mi300x-full-mesh", 16, 45),
+        ("l20-pcie", 16, 26),
+        ("l20-pcie", 2, 26),
+    ],
+)
+def test_a_nic_is_no_faster_than_its_slot(name: str, ranks: int, rate: float) -> None:
+    assert topologies.load(name, ranks, 2).levels[-1].gb_per_s == rate
+    assert (
+        topologies.load("laptop-switch", 4, 2).levels[-1].gb_per_s
+        < topologies.load("laptop-switch", 4).levels[0].gb_per_s
+    )
+
+
+@pytest.mark.parametrize(
     ("name", "ranks", "nodes"), [("h800-2-nodes", None, 2), ("h200-nvswitch", 8, 1), ("h200-nvswitch", 8, 3)]
 )
 def test_illegal_nodes(name: str, ranks: int | None, nodes: int) -> None:

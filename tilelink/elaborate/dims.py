@@ -11,6 +11,7 @@ from dataclasses import replace
 from tilelink.elaborate.packet_dims import name_blocks
 from tilelink.elaborate.packet_rails import blocks_to_put
 from tilelink.elaborate.packets import Blocks
+from tilelink.elaborate.rank_dims import of_a_node, rank_order
 from tilelink.elaborate.signals import declared, moves_of, raised
 from tilelink.elaborate.sizes import Key, Sizes, nodes_in
 from tilelink.elaborate.states import of_merge
@@ -243,7 +244,7 @@ class Names:
     def _node(self, node: object) -> object:
         match node:
             case RankOrder():
-                return self._rank_order(node)
+                return rank_order(self, node)
             case ir.Operand():
                 return self._operand(node)
             case Sent():
@@ -289,22 +290,7 @@ class Names:
             return replace(launch, programs=programs)
         name_blocks(self, blocks_to_put(self.schedule, launch), "puts")
         puts = self.choice(f"{launch.out}_PUTS_PROGRAMS", launch.puts, f"programs that put {launch.out} to other nodes")
-        return replace(launch, programs=programs, puts=puts, per_node=self._of_a_node(launch.per_node))
-
-    def _rank_order(self, order: RankOrder) -> RankOrder:
-        if order.num_ranks != self.ranks:
-            return order
-        return replace(order, num_ranks=self.ranks, ranks_per_node=self._of_a_node(order.ranks_per_node))
-
-    def _of_a_node(self, local: int) -> int:
-        """Ranks of a node, by their name."""
-        if local == self.ranks:
-            return self.ranks
-        inside: int = Known(local, Index("RANKS_PER_NODE"))
-        if "RANKS_PER_NODE" not in self.dims:
-            inside = self.size("RANKS_PER_NODE", local, "ranks of a node")
-        self.derived("NUM_NODES", self.ranks // inside, "nodes of the group")
-        return inside
+        return replace(launch, programs=programs, puts=puts, per_node=of_a_node(self, launch.per_node))
 
     def _role(self, role: ComputeRole) -> ComputeRole:
         before = f"{role.name}_" if len(self.roles) > 1 else ""

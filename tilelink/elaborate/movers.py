@@ -90,7 +90,8 @@ def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
     different times."""
     exchange = schedule.exchange(launch.exchange)
     engine: CopyEngine | Host | Network = CopyEngine(launch.streams)
-    if launch.rails:
+    ranks = exchange.order.ranks
+    if launch.between == ranks.ranks_per_node and exchange.mover.along_rails:
         if exchange.mover.puts:
             engine = Network(enqueued=True)
         elif exchange.mover.library_sms:
@@ -101,7 +102,8 @@ def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
     elif exchange.relayed:
         phases = [rails.brought(schedule, exchange, ready(schedule, exchange))]
     else:
-        phases = [*rails.handed(schedule, exchange, ready(schedule, exchange))]
+        size = ranks.ranks_per_half if launch.between > 1 else 1
+        phases = [*rails.handed(schedule, exchange, ready(schedule, exchange), size)]
     roles: list[Role] = []
     if launch.awaits_done:
         done = Phase(1, (Wait(signals.DONE, (0,), (call - 1) * (schedule.ranks_per_node - 1)),), every=True)

@@ -12,16 +12,17 @@ TILE = Index("tile")
 
 def rank_at(order: RankOrder, position: Number) -> Number:
     """The rank at `position` of an order."""
-    size = order.ranks_per_node
-    nodes = order.num_ranks // size
-
-    def turned(own: Number, first: int, by: Number, ranks: int) -> Number:
-        return (own + first + by) % ranks if order.direction > 0 else (own + (ranks - first) - by) % ranks
-
-    if nodes == 1:
-        return turned(rank, order.first, position, size)
-    node = turned(rank // size, order.first_node, position // size, nodes)
-    return node * size + turned(rank % size, order.first, position % size, size)
+    found: Number = 0
+    own: Number = rank
+    for outer, size in zip(order.groups, (*order.groups[1:], 1), strict=True):
+        many = outer // size if size > 1 else outer
+        if many == 1 < outer:
+            continue
+        by = position // size
+        turned = own // size + order.first + by if order.direction > 0 else own // size + (many - order.first) - by
+        found = found + turned % many * size
+        own, position = own % size, position % size
+    return found
 
 
 def peer_and_chunk(

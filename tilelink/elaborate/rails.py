@@ -50,6 +50,11 @@ SENT = TRANSPORTS["NCCL send and stream write"]
 GROUP, PEER, CHUNK, PART, OWNER = (Index(name) for name in ("group", "peer", "chunk", "part", "owner"))
 SOURCE = Index("source")  # the node from which a rank receives, while it sends to `group`
 _QUIET = Sync(Order.QUIET)
+_SAID = {  # whether halves are beside, and whether they are around: to whom chunks go, and where they come from
+    (False, False): ("the ranks of the node", "nodes"),
+    (False, True): ("the ranks of the half", "halves"),
+    (True, False): ("the other halves of the node", "nodes"),
+}
 _ADDED_ROWS, _ADDED_COLS = 16, 256  # of a tile that is added at a time: 32 registers of a thread of 4 warps
 
 
@@ -61,7 +66,13 @@ def mesh(schedule: Schedule) -> tuple[MeshAxis, ...]:
             return MeshAxis("halves", schedule.num_ranks // half), MeshAxis("local", half)
         return (MeshAxis("ranks", schedule.num_ranks),)
     local, transport = schedule.ranks_per_node, WEAKEST if puts_words(schedule) else SENT
-    return MeshAxis("nodes", schedule.num_ranks // local, transport), MeshAxis("local", local)
+    nodes = MeshAxis("nodes", schedule.num_ranks // local, transport)
+    half = next(filter(None, (one.order.ranks.ranks_per_half for one in schedule.exchanges)), 0)
+    return (
+        (nodes, MeshAxis("halves", local // half), MeshAxis("local", half))
+        if half
+        else (nodes, MeshAxis("local", local))
+    )
 
 
 def crosses(schedule: Schedule) -> bool:
@@ -111,25 +122,36 @@ def puts(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> Pha
     return Phase((_nodes(schedule, exchange) - 1) * exchange.chunks, body, let, title="own chunks to the rails")
 
 
-def handed(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> tuple[Phase, ...]:
-    """Chunks to the ranks of the node: own ones, then those that have come along the rail, in the order in which they come."""
-    name, size, chunks = exchange.name, _local(exchange), exchange.chunks
-    nodes, others = _nodes(schedule, exchange), size - 1
-    let: Let = (("peer", _beside(exchange, TILE % others)), ("chunk", TILE // others % chunks))
+def handed(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...], size: int) -> tuple[Phase, ...]:
+    """Chunks to the ranks of the same place in the groups of `size` ranks beside the own one: own chunks, then those that have
+    come over the levels outside, in the order in which they come."""
+    name, chunks = exchange.name, exchange.chunks
+    outer = exchange.order.ranks.groups[-1 if size == 1 else -2]  # ranks, among which it hands chunks on
+    others, beside, here = outer // size - 1, *_SAID[size > 1, outer < _local(exchange)]
+    let: Let = (("peer", _beside(exchange, outer, size, TILE % others)), ("chunk", TILE // others % chunks))
     own, target = _ends(schedule, exchange, rank)
     told = Notify(signals.arrived(name), (rank, CHUNK), PEER, call)
     steps = (*ready, Move((own,), (target,)), told)
-    first = Phase(others * chunks, steps, let, title="own chunks to the ranks of the node")
-    group = (rank // size + 1 + TILE // (others * chunks)) % nodes
-    let = (("group", group), ("owner", GROUP * size + rank % size), *let)
+    first = Phase(others * chunks, steps, let, title=f"own chunks to {beside}")
+    let = (*_columns(exchange, outer, 1 + TILE // (others * chunks)), ("owner", GROUP * outer + rank % outer), *let)
     come, target = _ends(schedule, exchange, OWNER)
     steps = (
         Wait(signals.arrived(name), (OWNER, CHUNK), call, (exchange.target,)),
         Move((come,), (target,)),
         Notify(signals.arrived(name), (OWNER, CHUNK), PEER, call),
     )
-    title = "chunks that have come from other nodes, to the ranks of this one"
-    return first, Phase((nodes - 1) * chunks * others, steps, let, title=title)
+    title = f"chunks that have come from other {here}, to {beside}"
+    return first, Phase((schedule.num_ranks // outer - 1) * chunks * others, steps, let, title=title)
+
+
+def _columns(exchange: Exchange, outer: int, step: Number) -> Let:
+    """The group of `outer` ranks that is `step` further: through nodes, and in each through its halves."""
+    node, nodes = _local(exchange), exchange.order.ranks.num_ranks // _local(exchange)
+    if outer == node:
+        return (("group", (rank // node + step) % nodes),)
+    halves = node // outer
+    at, half = Index("column"), (rank % node // outer + Index("column") % halves) % halves
+    return ("column", step), ("group", (rank // node + at // halves) % nodes * halves + half)
 
 
 def _ends(schedule: Schedule, exchange: Exchange, owner: Number) -> tuple[Region, Region]:
@@ -319,10 +341,10 @@ def _away(schedule: Schedule, exchange: Exchange) -> Let:
     return ("group", group), ("chunk", TILE % exchange.chunks)
 
 
-def _beside(exchange: Exchange, position: Number) -> Number:
-    """The rank of the node at a position of the order of the exchange."""
-    size = _local(exchange)
-    return rank // size * size + _turned(exchange, rank % size, position, size)
+def _beside(exchange: Exchange, outer: int, size: int, position: Number) -> Number:
+    """The rank of the own place in the group of `size` ranks, of those of `outer`, at a position of the order of the exchange."""
+    turned = _turned(exchange, rank % outer // size, position, outer // size)
+    return rank // outer * outer + turned * size + (rank % size if size > 1 else 0)
 
 
 def _turned(exchange: Exchange, own: Number, position: Number, size: int) -> Number:

@@ -291,7 +291,7 @@ class CopyProgram:
     `after_source`: the stream first waits for all that was launched before (the source is finished by then).
     `awaits_done`: it first waits until every peer has finished the last call; else a `Begin` has, or the last call's end.
     `tells_end`: the last operation on each stream writes 1 into a word of `copied`, for a `Finish` within a kernel.
-    `rails`: what goes to other groups of ranks, beside another program for what stays in the own one.
+    `between`: groups of so many ranks, each rank to those of its place in other ones; 0: to all ranks.
     """
 
     exchange: str
@@ -300,7 +300,7 @@ class CopyProgram:
     after_source: bool
     awaits_done: bool
     tells_end: bool = False
-    rails: bool = False
+    between: int = 0
 
 
 @dataclass(frozen=True, slots=True)

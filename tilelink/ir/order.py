@@ -18,24 +18,28 @@ class RankOrder:
     """Ranks by position: from `rank + first` upwards (`direction` 1) or downwards (-1), nodes outside, ranks inside.
 
     With one node, position j is rank `(rank + direction * (first + j)) % num_ranks`. With several, the same rotation is
-    applied to the node and to the rank inside the node. `first=0` starts with the own rank, `first=1` ends with it.
+    applied to the node and to the rank inside the node; where halves of a node follow each other, to the half and to the rank
+    inside of it. `first=0` starts with the own rank, `first=1` ends with it.
     """
 
     num_ranks: int
     ranks_per_node: int
     first: int
     direction: int = 1
-
-    def at(self, rank: int, position: int) -> int:
-        local_size = self.ranks_per_node
-        nodes = self.num_ranks // local_size
-        node = (rank // local_size + self.direction * (self.first_node + position // local_size)) % nodes
-        local = (rank % local_size + self.direction * (self.first + position % local_size)) % local_size
-        return node * local_size + local
+    ranks_per_half: int = 0  # 0: ranks of a node follow each other
 
     @property
-    def first_node(self) -> int:
-        return self.first if self.num_ranks > self.ranks_per_node else 0
+    def groups(self) -> tuple[int, ...]:
+        """Ranks of a group of each level, from the outermost one inwards."""
+        return self.num_ranks, *filter(None, (self.ranks_per_node, self.ranks_per_half))
+
+    def at(self, rank: int, position: int) -> int:
+        found = 0
+        for outer, size in zip(self.groups, (*self.groups[1:], 1), strict=True):
+            own, step, many = rank % outer // size, position % outer // size, outer // size
+            first = self.first if many > 1 else 0
+            found += (own + self.direction * (first + step)) % many * size
+        return found
 
     def sequence(self, rank: int) -> tuple[int, ...]:
         return tuple(self.at(rank, position) for position in range(self.num_ranks))

@@ -36,6 +36,7 @@ from tilelink.planner.layout import (
     Illegal,
     Problem,
     by_programs,
+    copies_between,
     copies_own,
     copy_streams,
     make_exchange,
@@ -245,12 +246,12 @@ class Builder:
             counted = tiles or problem.split_source(relation)
             awaits_done = self.turns and not self.meets
             if exchange.mover.along_rails and exchange.mover.puts is not Issuer.PROGRAMS:
-                to_peers = awaits_done and not exchange.mover.crosses_nodes
+                to_peers, local = awaits_done and not exchange.mover.crosses_nodes, exchange.order.ranks.ranks_per_node
                 name = f"copy_{relation.name}_rails"
-                self.out.append(CopyProgram(relation.name, name, 1, not counted, to_peers, rails=True))
+                self.out.append(CopyProgram(relation.name, name, 1, not counted, to_peers, between=local))
             streams = copy_streams(problem, relation)
-            if streams:
-                self.out.append(CopyProgram(relation.name, f"copy_{relation.name}", streams, not counted, awaits_done))
+            for name, groups in copies_between(relation.name, exchange) if streams else ():
+                self.out.append(CopyProgram(relation.name, name, streams, not counted, awaits_done, between=groups))
 
     def _merge(self, merging: Merging) -> None:
         by, machine = dict(self.problem.structure.collectives)[merging.name], self.problem.topology

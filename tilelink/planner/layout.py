@@ -8,7 +8,7 @@ from functools import cached_property
 
 from tilelink.ir.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation, TileGraph
-from tilelink.ir.movers import ChunkMover, Issuer, Transfer
+from tilelink.ir.movers import Issuer, Transfer
 from tilelink.ir.node_sums import from_nodes, has_landing
 from tilelink.ir.nodes import Buffer, Exchange, Kind, Memory, TileShape
 from tilelink.ir.ops.attention import Attend
@@ -17,7 +17,7 @@ from tilelink.ir.routed import Placed, Sent
 from tilelink.planner.group import Group
 from tilelink.planner.in_library import attends_to_parts
 from tilelink.planner.memo import Memo, remembered
-from tilelink.planner.rails import held_sms, rail_ranks
+from tilelink.planner.rails import Groups, groups_of, held_sms, rail_ranks
 from tilelink.planner.rules import peer_atomics, why_illegal
 from tilelink.planner.structure import Structure, around
 from topologies.topology import Topology
@@ -107,9 +107,10 @@ class Problem:
         return Problem(self.structure, Choices(self.choices.collectives, exchanges, computes))
 
 
-def rank_order(topology: Topology, first: int, direction: int = 1, per_group: int = 0) -> RankOrder:
+def rank_order(topology: Topology, first: int, direction: int = 1, groups: Groups | None = None) -> RankOrder:
     """Through groups of ranks, by default nodes."""
-    return RankOrder(topology.num_ranks, per_group or topology.ranks_per_node, first, direction)
+    node, half = groups or (topology.ranks_per_node, 0)
+    return RankOrder(topology.num_ranks, node, first, direction, half)
 
 
 def source_buffer(structure: Structure, relation: Relation, choice: ExchangeChoice | None) -> str:
@@ -186,7 +187,9 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
         chunks=choice.chunks,
         mover=choice.mover,
         transfer=choice.transfer,
-        order=_chunk_order(structure, -1 if reverse else 1, choice.nest, group_of(structure.topology, choice.mover)),
+        order=_chunk_order(
+            structure, -1 if reverse else 1, choice.nest, groups_in(structure.topology, relation, choice)
+        ),
         own_copied=not bounded and ((fused and push) or put or structure.needs_own_copy(relation) or in_place),
         met=in_place,
         by=relation.by,
@@ -218,13 +221,13 @@ def copies_own(exchange: Exchange) -> bool:
 
 
 @remembered
-def _chunk_order(structure: Structure, direction: int, nest: Nest, per_group: int) -> ChunkOrder:
-    return ChunkOrder(rank_order(structure.topology, 1, direction, per_group), nest)
+def _chunk_order(structure: Structure, direction: int, nest: Nest, groups: Groups) -> ChunkOrder:
+    return ChunkOrder(rank_order(structure.topology, 1, direction, groups), nest)
 
 
-def group_of(topology: Topology, mover: ChunkMover) -> int:
-    """Ranks that come one behind the other in the order of a mover."""
-    return rail_ranks(topology, mover) if mover.along_rails else topology.ranks_per_node
+def groups_in(topology: Topology, relation: Relation, choice: ExchangeChoice) -> Groups:
+    """Groups of the order in which chunks of a relation travel."""
+    return groups_of(topology, choice.mover, gathered=relation.kind is Kind.GATHER)
 
 
 def item_tile(problem: Problem, relation: Relation) -> TileShape:
@@ -265,6 +268,13 @@ def copy_streams(problem: Problem, relation: Relation) -> int:
     if mover.along_rails:
         return 1 if rail_ranks(problem.topology, mover) > 1 else 0
     return problem.num_ranks - 1 if problem.choice(relation).per_peer else 1
+
+
+def copies_between(name: str, exchange: Exchange) -> Iterator[tuple[str, int]]:
+    """(stream, groups of ranks) of each program that copies inside of nodes, from the outer level inwards."""
+    if half := exchange.order.ranks.ranks_per_half:
+        yield f"copy_{name}_halves", half
+    yield f"copy_{name}", 1 if exchange.mover.along_rails else 0
 
 
 def spinning_sms(problem: Problem, exchange: Exchange) -> int:

@@ -7,12 +7,13 @@ from dataclasses import replace
 from tilelink.ir.calls import LibraryOp
 from tilelink.ir.graph import Map, Relation, TileOp
 from tilelink.ir.nodes import Kind
+from tilelink.ir.order import RankOrder
 from tilelink.ir.spec import Attend, Matmul
 from tilelink.ir.steps import Access, Operand, Wait
 from tilelink.planner.access import Space, read_operand, read_wait
 from tilelink.planner.group import Group
 from tilelink.planner.in_library import attends_to_parts, why_not_in_library
-from tilelink.planner.layout import Illegal, Problem, logs_of_parts, rank_order, source_of
+from tilelink.planner.layout import Illegal, Problem, groups_in, logs_of_parts, rank_order, source_of
 from tilelink.planner.tile_order import sends
 
 
@@ -38,7 +39,7 @@ def library_op(problem: Problem, group: Group) -> LibraryOp:
         wait, split = _left(problem, op.reads[0], operands[0])
         if operands[1].slot or operands[1].remote:
             raise Illegal(f"{op.reads[1].value} lies in parts, which the library cannot read as one matrix")
-        made = replace(made, wait=wait, split=split)
+        made = replace(made, wait=wait, split=split, order=_arrival(problem, split) if split else made.order)
     return _into(problem, targets[0], made) if targets else replace(made, out=replace(made.out, buffer=op.name))
 
 
@@ -55,6 +56,14 @@ def _attention(problem: Problem, op: TileOp, made: LibraryOp) -> LibraryOp:
     return replace(
         made, split=tuple(read.value for read in op.reads[1:]), logs=op.operation.logs or logs_of_parts(op.name)
     )
+
+
+def _arrival(problem: Problem, split: tuple[str, ...]) -> RankOrder:
+    """The order in which parts of what an exchange brings come."""
+    relation = problem.graph.relation(split[0])
+    assert relation is not None
+    groups = groups_in(problem.topology, relation, problem.choice(relation))
+    return rank_order(problem.topology, 0, groups=groups)
 
 
 def _left(problem: Problem, read: Map, operand: Operand) -> tuple[Wait | None, tuple[str, ...]]:

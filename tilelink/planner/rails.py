@@ -10,6 +10,8 @@ the descriptor (`topologies/h800-2-nodes.toml`), none is measured here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +21,7 @@ from tilelink.ir.node_sums import as_sent, in_strips
 from tilelink.ir.nodes import Exchange
 from tilelink.ir.routed import Sent
 from tilelink.planner.loop import Times
-from topologies.topology import Fabric, Topology
+from topologies.topology import Fabric, Level, Topology
 
 ADDED_GB_PER_S = (
     60.0  # that one program loads and stores; twice what one SM of H200 pushes to peers, not measured by itself
@@ -38,21 +40,38 @@ def rail_ranks(topology: Topology, mover: ChunkMover) -> int:
     return topology.ranks_per_node if mover.crosses_nodes else topology.ranks_per_half
 
 
+class Groups(NamedTuple):
+    """Ranks that come one behind the other in an order: of a node, or what stands for one, and of halves of it, 0 for none."""
+
+    node: int
+    half: int
+
+
+def groups_of(topology: Topology, mover: ChunkMover, *, gathered: bool) -> Groups:
+    """Groups through which a mover brings chunks level by level. What is scattered is added by nodes as wholes."""
+    local, half = rail_ranks(topology, mover) if mover.along_rails else topology.ranks_per_node, topology.ranks_per_half
+    through = mover.along_rails and mover.crosses_nodes and not mover.listed and gathered and 1 < half < local
+    return Groups(local, half if through else 0)
+
+
 def held_sms(topology: Topology, mover: ChunkMover) -> int:
     """SMs that are held beside those of programs: by a library, and by streams that put or hand on, which wait for the number of
     the call, and the host does not know that."""
     if mover.issuer is not Issuer.STREAMS:
         return 0
-    streams = (rail_ranks(topology, mover) > 1) + (mover.puts is Issuer.STREAMS)
+    halves = groups_of(topology, mover, gathered=True).half > 0
+    streams = (rail_ranks(topology, mover) > 1) + halves + (mover.puts is Issuer.STREAMS)
     return streams + mover.library_sms
 
 
 class Hops(NamedTuple):
-    """What a chunk takes, in us: on its way along a rail, until it is there then, and out of the port to a rank of the group."""
+    """What a chunk takes, in us: on its way along a rail, until it is there then, out of the port to a rank of the group, and to
+    the other half of a node, if it is handed on there."""
 
     put: float
     far: float
     copy: float
+    across: float = 0.0
 
 
 def hops(topology: Topology, exchange: Exchange, element_bytes: int) -> Hops:
@@ -78,21 +97,38 @@ def hops(topology: Topology, exchange: Exchange, element_bytes: int) -> Hops:
         if mover.puts is Issuer.STREAMS:  # a put, the wait until it is there and that for its word follow each other
             put += STREAM_PUT_US + 2 * far
     else:
-        share = rail / rail_ranks(topology, mover) if outer[-1].fabric is Fabric.HOST_BRIDGE else rail
+        (share,) = shares(topology, outer)
         put = max(floor, num_bytes / min(share, mover.gb_per_s(topology, exchange.transfer, num_bytes)) / 1e3) + start
-    rates = [one.unit_gb_per_s for one in inner]
-    rate = min([mover.gb_per_s(topology, exchange.transfer, near), *rates])
-    return Hops(put, far, max(floor, near / rate / 1e3) + start)
+    half = exchange.order.ranks.ranks_per_half
+    rates = [mover.gb_per_s(topology, exchange.transfer, near), *shares(topology, inner)]
+    copy, across = (max(floor, near / min(some) / 1e3) + start for some in (rates[:-1] if half else rates, rates))
+    if not half:
+        return Hops(put, far, copy)
+    halves = rail_ranks(topology, mover) // half
+    return Hops(put, far, copy * (1 + (halves - 1) / (halves * (half - 1))), across)  # both pass the first level
+
+
+def shares(topology: Topology, levels: Sequence[Level]) -> list[float]:
+    """GB/s of a rank over each level while all ranks are busy: boards share a bridge, those of a half its link to the next."""
+    half = topology.ranks_per_half
+    ranks = [half if half < topology.ranks_per_node and one is not topology.levels[0] else one.size for one in levels]
+    by_bridge = [one.fabric is Fabric.HOST_BRIDGE for one in levels]
+    return [one.gb_per_s / (n if shared else 1) for one, n, shared in zip(levels, ranks, by_bridge, strict=True)]
 
 
 def hops_us(topology: Topology, exchange: Exchange, element_bytes: int) -> tuple[float, float]:
     """(all transfers at least, those before the last group's first chunk is there at least), through whichever is slower."""
     hop, local = hops(topology, exchange, element_bytes), rail_ranks(topology, exchange.mover)
-    groups, others = topology.num_ranks // local, local - 1
-    puts, copies = (groups - 1) * exchange.chunks, groups * exchange.chunks * others
-    first = (groups - 2) * exchange.chunks + 1, (groups - 1) * exchange.chunks * others + others
-    first_us = max(first[0] * hop.put, first[1] * hop.copy if others else 0.0)
-    return max(puts * hop.put, copies * hop.copy), first_us
+    groups, half = topology.num_ranks // local, exchange.order.ranks.ranks_per_half or local
+    others, halves, chunks = half - 1, local // half, exchange.chunks
+    puts, copies, across = (groups - 1) * chunks, groups * halves * chunks * others, groups * chunks * (halves - 1)
+    first = (
+        (groups - 2) * chunks + 1,
+        (groups - 1) * halves * chunks * others + others,
+        (groups - 1) * chunks * (halves - 1),
+    )
+    first_us = max(first[0] * hop.put, first[1] * hop.copy if others else 0.0, first[2] * hop.across)
+    return max(puts * hop.put, copies * hop.copy, across * hop.across), first_us
 
 
 class Course(NamedTuple):
@@ -119,9 +155,10 @@ class _Ways:
     def __init__(self, topology: Topology, exchange: Exchange, hop: Hops, made: Times, begin: float) -> None:
         self.topology, self.exchange, self.hop, self.made = topology, exchange, hop, made
         self.local, self.chunks = rail_ranks(topology, exchange.mover), exchange.chunks
-        self.nodes = topology.num_ranks // self.local
+        self.half = exchange.order.ranks.ranks_per_half or self.local
+        self.nodes, self.halves = topology.num_ranks // self.local, self.local // self.half
         self.near = topology.levels[0].signal_us if self.local > 1 else 0.0
-        self.port = self.nic = begin
+        self.port = self.nic = self.bridge = begin
         self.begins, self.ends = list[float](), list[float]()
 
     def copy(self, ready: float) -> float:
@@ -132,20 +169,27 @@ class _Ways:
         self.ends.append(self.port)
         return self.port + self.near
 
+    def across(self, ready: float) -> float:
+        self.bridge = max(self.bridge, ready) + self.hop.across
+        return self.bridge + max(one.signal_us for one in self.topology.levels if one.fabric is not Fabric.NETWORK)
+
     def put(self, ready: float) -> float:
         self.nic = max(self.nic, ready) + self.hop.put
         return self.nic + self.hop.far
 
     def gathered(self) -> Times:
         made = self.made.max(axis=0)
-        arrivals = np.zeros((self.nodes, self.local, self.chunks))
+        arrivals = np.zeros((self.nodes, self.halves, self.half, self.chunks))
+        arrivals[0, 0, 0] = made
         for node in range(1, self.nodes):
-            arrivals[node, 0] = [self.put(float(made[chunk])) for chunk in range(self.chunks)]
-        for node in range(self.nodes):
-            for chunk in range(self.chunks):
-                ready = float(arrivals[node, 0, chunk]) if node else float(made[chunk])
-                for other in range(1, self.local):
-                    arrivals[node, other, chunk] = self.copy(ready)
+            arrivals[node, 0, 0] = [self.put(float(made[chunk])) for chunk in range(self.chunks)]
+        for node, chunk in product(range(self.nodes), range(self.chunks)):
+            for half in range(1, self.halves):
+                arrivals[node, half, 0, chunk] = self.across(float(arrivals[node, 0, 0, chunk]))
+        for node, half, chunk in product(range(self.nodes), range(self.halves), range(self.chunks)):
+            ready = float(arrivals[node, half, 0, chunk])
+            for other in range(1, self.half):
+                arrivals[node, half, other, chunk] = self.copy(ready)
         return arrivals.reshape(self.nodes * self.local, self.chunks)[1:]
 
     def scattered(self, element_bytes: int) -> Times:

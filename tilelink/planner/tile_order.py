@@ -12,7 +12,7 @@ from tilelink.ir.order import Nest, RankOrder, TileOrder
 from tilelink.ir.spec import Attend, Matmul
 from tilelink.planner.access import Space, reads_whole, slot_axis
 from tilelink.planner.group import Group
-from tilelink.planner.layout import Problem, group_of, make_exchange, rank_order
+from tilelink.planner.layout import Problem, groups_in, make_exchange, rank_order
 
 
 def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
@@ -103,10 +103,11 @@ def tile_order(problem: Problem, group: Group, space: Space, loop: TritonLoop, s
         tiles = chunk if nest is Nest.CHUNK_MAJOR else min(tiles, chunk)
     groups, rest = divmod(-(-space.extents[major] // space.tiles[major]), tiles) if space.tiles[major] else (1, 0)
     late = summed is not None and nest is Nest.CHUNK_MAJOR and groups > 1 and rest == 0
-    movers = [problem.choice(one).mover for one in (*arriving, *leaving, *([summed] if summed is not None else []))]
-    per_group = min((group_of(problem.topology, one) for one in movers), default=0)
-    ranks = rank_order(problem.topology, first, per_group=per_group)
-    minor_ranks = rank_order(problem.topology, 0, per_group=per_group)
+    along = (*arriving, *leaving, *([summed] if summed is not None else []))
+    found = (groups_in(problem.topology, one, problem.choice(one)) for one in along)
+    groups_ = min(found, key=lambda one: (one.node, -one.half), default=None)
+    ranks = rank_order(problem.topology, first, groups=groups_)
+    minor_ranks = rank_order(problem.topology, 0, groups=groups_)
     if isinstance(group.anchor.operation, Attend) and group.anchor.operation.sequences > 1:
         ranks = RankOrder(group.anchor.operation.sequences, group.anchor.operation.sequences, 0, 1)
     return TileOrder(major, minor, ranks, minor_ranks, nest, tiles, late)

@@ -170,7 +170,8 @@ def _local(spec: BoundSpec, node: BoundNode, operands: list[Near], split: torch.
         case GroupedMatmul():
             return grouped(*operands)
         case Combine():
-            return combined(*operands)
+            rows, weights, routing = operands
+            return combined(rows, weights, routing, split, spec.num_ranks)
         case UserOp():
             return Near.user(_meaning(spec, node), TORCH_DTYPES[node.output.dtype], *operands)
         case _:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -55,7 +56,8 @@ class Run:
         self.findings: dict[int, Finding] = {}
         self.places = {buffer.places for buffer in self.schedule.buffers if buffer.places is not None}
         users = {node.operation.name: node for node in self.values.spec.nodes if isinstance(node.operation, UserOp)}
-        self.making = Making(self.values, users, value_of(self.schedule.mesh[-1].size, self.schedule.sizes))
+        _, *inside = sizes = [value_of(axis.size, self.schedule.sizes) for axis in self.schedule.mesh]
+        self.making = Making(self.values, users, prod(inside or sizes))
 
     def all(self, blocks: list[Block]) -> Iterator[Finding]:
         self._inputs()
