@@ -111,6 +111,8 @@ def _expression(spec: BoundSpec, node: BoundNode, library: Collection[str]) -> s
             return f"[{made}]" if node.output.placement == Partial() else made
         case _ if node.output.placement == Partial():
             return _summands(spec, node, split)
+        case Combine() if split:
+            return f"{_local(node, node.inputs, f'{split}, ranks={spec.num_ranks}')}.rounded({dtype})"
         case _:
             return f"{_local(node, node.inputs, split)}.rounded({dtype})"
 
@@ -158,7 +160,7 @@ def _local(node: BoundNode, operands: Sequence[str], split: str) -> str:
         case GroupedMatmul():
             return f"grouped({listed})"
         case Combine():
-            return f"combined({listed}{split}{', ranks=NUM_RANKS' if split else ''})"
+            return f"combined({listed}{split})"
         case UserOp(name=name):
             return _user(name, TORCH[node.output.dtype], operands)
         case _:
