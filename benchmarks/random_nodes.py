@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
 import time
@@ -44,14 +45,21 @@ from tilelink.runtime.run import run_emulated
 from topologies.topology import Topology
 
 MESHES = [(2, 2), (2, 4), (3, 2), (4, 2), (2, 1), (3, 1), (2, 3), (5, 1)]  # nodes, ranks of each
+HALVES = [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 3)]  # nodes, halves of each, ranks of a half
 TARGETS = ("triton", "triton-nvshmem", "triton-distributed")
 Whole = Mapping[str, torch.Tensor]
 Defined = Callable[[Whole], Mapping[str, torch.Tensor]]
 
 
-def machine(rng: random.Random, mesh: tuple[int, int]) -> Topology:
-    """SMs are few: sometimes not as many as there are programs that would spin."""
+def machine(rng: random.Random, mesh: tuple[int, ...]) -> Topology:
+    """SMs are few: sometimes not as many as there are programs that would spin. Links of halves may carry atomics."""
     found = topologies.load(rng.choice(("laptop-switch", "laptop-mesh")), mesh[0] * mesh[1], mesh[0])
+    if len(mesh) > 2:
+        sizes, atomics = mesh[::-1], rng.random() < 0.5
+        found = topologies.load("l20-pcie", 16, 2)
+        levels = [replace(one, size=size, peer_atomics=atomics) for one, size in zip(found.levels, sizes, strict=True)]
+        levels[-1] = replace(levels[-1], peer_atomics=False)
+        found = replace(found, num_ranks=math.prod(mesh), levels=tuple(levels))
     return replace(found, gpu=replace(found.gpu, num_sms=rng.choice((found.gpu.num_sms, 16, 40))))
 
 
@@ -88,11 +96,11 @@ def judged(seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {"seed": seed, "wrong": ""}
     try:
         rng = random.Random(f"nodes {seed}")
-        mesh = rng.choice(MESHES)
+        mesh: tuple[int, ...] = rng.choice(HALVES if rng.random() < 0.2 else MESHES)
         topology = machine(rng, mesh)
         for number in range(20):
             if number % 3 == 0:
-                kind, spec, defined = drawn(rng, mesh[0] * mesh[1])
+                kind, spec, defined = drawn(rng, math.prod(mesh))
             schedule = sample_schedule(spec, topology, rng)
             movers = sorted({one.mover.text for one in schedule.exchanges if one.mover.crosses_nodes})
             if movers or puts_words(schedule):
