@@ -14,6 +14,7 @@ from lowering.libraries import library_values
 from tests.pipeline import expert_specs
 from tests.pipeline.workloads import load
 from tilelink.elaborate.rails import puts_words
+from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.planner.rails import hops
 from tilelink.proof.verify import verify
@@ -124,3 +125,15 @@ def test_bounds_know_that_partial_sums_are_rounded(pins: dict[str, str]) -> None
         assert (torch.as_tensor(one.error) > torch.as_tensor(other.error)).any()
         torch.testing.assert_close(theirs[0].error, one.error, rtol=1e-4, atol=1e-12)
     assert all(run_emulated(schedule, lowering.emit(schedule), calls=4, seed=seed).equal for seed in range(3))
+
+
+def test_packets_along_rails_take_two_sms() -> None:
+    """On 8 SMs a library and streams had left one, and what was planned was refuted."""
+    spec, small = expert_specs.SPECS["there_and_back"], machine(2, 3)
+    assert small.gpu.num_sms == 8
+    pins = {"ids_full.protocol": "ll", "dispatch_out.mover": "LibraryRails(4)", "weights_full.mover": "StreamRails(1)"}
+    sizes = {"T": 30, "H": 96, "K": 2, "E": 2}
+    with pytest.raises((IllegalPin, NoLegalSchedule), match="no schedule of"):
+        spec.plan_for(small, sizes, "bf16", pins)
+    larger = replace(small, gpu=replace(small.gpu, num_sms=24))
+    assert verify(spec.plan_for(larger, sizes, "bf16", pins)).proved

@@ -34,15 +34,17 @@ def collective(
         return LibraryCollective(function, relation.name, source)
     packets = packets_sent(relation, dtype)
     blocks = -(-packets // _BLOCK)
+    if free_sms < (needed := min(topology.num_nodes, 2)):  # of several nodes, a program that puts and one that hands on
+        raise Illegal(f"packets of {relation.name} take {needed} SM, and other communication leaves {max(free_sms, 0)}")
     if topology.num_nodes > 1:
-        puts = max(1, min(_MOST_PUTS, -(-packets // PUT_BLOCK), free_sms - 1))
-        programs = max(1, min(free_sms - puts, blocks))
+        puts = min(_MOST_PUTS, -(-packets // PUT_BLOCK), free_sms - 1)
+        programs = min(free_sms - puts, blocks)
         packed = PacketCollective(
             function, relation.name, source, packets, programs, _BLOCK, protocol=relation.protocol
         )
         return replace(packed, per_node=topology.ranks_per_node, puts=puts, put_block=PUT_BLOCK)
-    per_sm = min(_MOST_PER_SM, -(-blocks // max(1, free_sms)))
-    programs = max(1, min(free_sms * per_sm, blocks))  # what does not fit at all is refuted
+    per_sm = min(_MOST_PER_SM, -(-blocks // free_sms))
+    programs = min(free_sms * per_sm, blocks)
     by = relation.protocol, relation.shots
     return PacketCollective(function, relation.name, source, packets, programs, _BLOCK, per_sm, *by)
 
