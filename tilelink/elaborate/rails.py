@@ -12,10 +12,11 @@ number `node * local + place`, for each node of them, and another buffer a sum f
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from tilelink.elaborate import signals
-from tilelink.elaborate.positions import TILE
+from tilelink.elaborate.positions import TILE, rank_at
 from tilelink.elaborate.regions import Box, chunk_box, chunk_region
 from tilelink.elaborate.stores import STEP
 from tilelink.ir.calls import PacketCollective
@@ -316,7 +317,10 @@ def parts_to_add(schedule: Schedule, exchange: Exchange | None, *, own: bool) ->
     """Those of the node, with the `own` one first or without it, then the sums of other nodes."""
     first, ranks = (0 if own else 1), schedule.num_ranks
     if exchange is None or not exchange.relayed:
-        return (Parts((rank + first + STEP) % ranks, ranks - first, exchange),)
+        there = (rank + first + STEP) % ranks
+        if exchange is not None and exchange.order.ranks.ranks_per_node < ranks:  # in the order in which they come
+            there = rank_at(replace(exchange.order.ranks, first=0, direction=1), first + STEP)
+        return (Parts(there, ranks - first, exchange),)
     size, nodes = _local(exchange), _nodes(schedule, exchange)
     here = rank // size * size + (rank % size + first + STEP) % size
     there = (rank // size + 1 + STEP) % nodes

@@ -9,6 +9,7 @@ Ranks that are alike are walked once (`ranks`), and a few calls stand for all (`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -19,13 +20,15 @@ from tilelink.proof.happens_before.crossings import check_crossings
 from tilelink.proof.happens_before.events import Events
 from tilelink.proof.happens_before.expand import expanded
 from tilelink.proof.happens_before.flights import with_flights
-from tilelink.proof.happens_before.lanes import by_call, looked_up_by_call
+from tilelink.proof.happens_before.lanes import Tables, by_call, looked_up_by_call
 from tilelink.proof.happens_before.loops import widened
 from tilelink.proof.happens_before.meetings import with_meetings
 from tilelink.proof.happens_before.ranks import alone, rank_turns
 from tilelink.proof.happens_before.refuted import Refutation, Refuted, Wrong
 from tilelink.proof.happens_before.rows import Expanded
+from tilelink.proof.happens_before.turns import Turns
 from tilelink.proof.happens_before.walk import Walk
+from tilelink.proof.happens_before.whole import with_whole_loads
 from tilelink.schedule.index import Number
 from tilelink.schedule.instance import instantiated, with_indices
 from tilelink.schedule.memory import Region
@@ -122,14 +125,40 @@ def ordered(
         return Outcome(refuted.refutation, schedule.num_ranks, schedule.num_ranks, 0, 0)
     if each and known:
         schedule = with_indices(schedule, looked_up_by_call)
-    free = AnyOrder(schedule)
-    turns = rank_turns(schedule, free) if symmetric else alone(schedule)
     again = 0 if calls else call_period(schedule)
-    outcome = Outcome(None, schedule.num_ranks, turns.period, again, calls or 2 * again + 1)
+    outcome = Outcome(None, schedule.num_ranks, schedule.num_ranks, again, calls or 2 * again + 1)
     if not calls and not again:
         return replace(outcome, refutation=Refutation(Wrong.UNLIKE, ()))
+    free = AnyOrder(schedule)
+    turns = rank_turns(schedule, free) if symmetric else alone(schedule)
+    if symmetric and turns.period > 1 and (found := _of_whole_loads(schedule, known, outcome, turns, assumed)):
+        return found
+    return _of(schedule, known, replace(outcome, rank_period=turns.period), turns, free, assumed)
+
+
+def _of_whole_loads(
+    schedule: Schedule, tables: Tables, outcome: Outcome, turns: Turns, assumed: frozenset[str]
+) -> Outcome | None:
+    """The same of a schedule that loads more, if fewer ranks stand for all of it and it is proved."""
+    whole = with_whole_loads(schedule)
+    if whole is None:
+        return None
+    free = AnyOrder(whole.schedule)
+    fewer = rank_turns(whole.schedule, free)
+    if fewer.period == turns.period:
+        return None
+    with suppress(Refuted):
+        expanded(whole.loads, tables, 1, alone(schedule))  # those that it makes are in bounds on each rank
+        found = _of(whole.schedule, tables, replace(outcome, rank_period=fewer.period), fewer, free, assumed)
+        return found if found.proved else None
+    return None
+
+
+def _of(
+    schedule: Schedule, tables: Tables, outcome: Outcome, turns: Turns, free: AnyOrder, assumed: frozenset[str]
+) -> Outcome:
     try:
-        plan = expanded(schedule, known, outcome.calls, turns)
+        plan = expanded(schedule, tables, outcome.calls, turns)
     except Refuted as refuted:
         return replace(outcome, refutation=refuted.refutation)
     few = merged(plan, free)
