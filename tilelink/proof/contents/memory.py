@@ -180,6 +180,8 @@ class Memory:
             if view.term == Term(gather.source) and owner >= 0:
                 whole = self.labels.view(replace(view, term=Term(gather.value)))
                 offset[gather.dim] += (owner + gather.by) % self.all_ranks * gather.size
+                for dim, before in enumerate(gather.cut):
+                    offset[dim] -= before
                 found[labels == label] = self.labels.number((whole, ANY_RANK, *offset))
         return found
 

@@ -51,13 +51,15 @@ class Part:
 
 
 class Gather(NamedTuple):
-    """`value` = the parts of `source`, of `size` along `dim`, of all ranks; that of rank r has been sent `by` ranks on."""
+    """`value` = the parts of `source`, of `size` along `dim`, of all ranks; that of rank r has been sent `by` ranks on. `cut`: so
+    many elements of `source` come before, along each dimension."""
 
     value: str
     source: str
     dim: int
     size: int
     by: int = 0
+    cut: tuple[int, ...] = ()
 
 
 class Mismatch(Exception):
@@ -98,11 +100,20 @@ class Values:
         for name, node in self.makers.items():
             if isinstance(node.operation, AllGather):
                 source, dim = node.inputs[0], node.operation.dim
-                size, by = self.shapes[source][dim], 0
+                size, by, cut = self.shapes[source][dim], 0, [0] * len(self.shapes[source])
                 yield Gather(name, source, dim, size)
-                while (maker := self.makers.get(source)) is not None and isinstance(maker.operation, SendRecv):
-                    source, by = maker.inputs[0], by + maker.operation.by
-                    yield Gather(name, source, dim, size, by)
+                while (maker := self.makers.get(source)) is not None:
+                    match maker.operation:
+                        case SendRecv(further):
+                            by += further
+                        case Slice(other, first) if (
+                            other != dim
+                        ):  # along it, what is cut off would look like another part
+                            cut[other] += first
+                        case _:
+                            break
+                    source = maker.inputs[0]
+                    yield Gather(name, source, dim, size, by, tuple(cut))
 
     def dtype(self, term: Term) -> str:
         return self.dtypes[term.name]
