@@ -106,9 +106,7 @@ class Values:
                     match maker.operation:
                         case SendRecv(further):
                             by += further
-                        case Slice(other, first) if (
-                            other != dim
-                        ):  # along it, what is cut off would look like another part
+                        case Slice(other, first) if other != dim:  # what it cuts off along `dim` would look like parts
                             cut[other] += first
                         case _:
                             break
@@ -386,8 +384,7 @@ def _lying(tile: Tile, shape: Shape) -> None:
 
 def _alike(a: Tile, b: Tile) -> bool:
     """Whether rounds go through the columns of `a` as through the rows of `b`, and through nothing else."""
-    columns, rows = a.pieces[a.axes.index(1)], None
-    other = [one for at, one in enumerate(b.pieces)]
+    columns, other = a.pieces[a.axes.index(1)], list(b.pieces)
     rows = next((one for one in other if one is not None), None)
     alone = sum(one is not None for one in a.pieces) <= 1 and sum(one is not None for one in other) <= 1
     return alone and (columns is rows is None or (columns is not None and columns.like(rows)))
