@@ -77,7 +77,7 @@ _MACHINES = (
     ("laptop-switch", (4, 2, 8)),
     ("h800-2-nodes", (16, 16, 16)),
 )
-_MLP_MACHINES = (("h200-nvswitch", 4), ("mi300x-full-mesh", 8), ("l20-pcie", 2), ("h800-2-nodes", 16))
+_MLP_MACHINES = (("h200-nvswitch", 4), ("mi300x-full-mesh", 8), ("l20-pcie@2", 16), ("h800-2-nodes", 16))
 
 
 def _planned() -> Iterator[Case]:

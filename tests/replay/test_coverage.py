@@ -33,6 +33,7 @@ COVER = (
     "bench gemm_ar: many rows, h100-nvswitch x4, triton",
     "bench ag_gemm: many rows, l20-pcie x2, triton",
     "bench gemm_ar: many rows, l20-pcie x8, triton",
+    "bench mlp: many rows, l20-pcie@2 x16, triton",
     "bench gemm_rs: split along k, h200-nvswitch x4, triton",
     "bench gemm_ar: in place, SMs in, copies out, h200-nvswitch x4, triton",
     "bench gemm_rs: few rows, h200-nvswitch x4, triton",
