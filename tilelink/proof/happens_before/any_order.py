@@ -28,14 +28,14 @@ from tilelink.schedule.walk import indices, read, steps_in, written
 
 @dataclass(frozen=True, slots=True)
 class AnyOrder:
-    """`known`: what was found before, by role and number of ranks."""
+    """`known`: what was found before, by phase and number of ranks."""
 
     schedule: Schedule
-    known: dict[tuple[str, int], bool] = field(default_factory=dict)
+    known: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     def __call__(self, launch: Launch, role: Role, phase: Phase, ranks: int) -> bool:
         """Whether positions of a phase that tells nobody may come in any order on ranks 0..`ranks` - 1."""
-        key = role.name, ranks
+        key = id(phase), ranks
         if key not in self.known:
             self.known[key] = self._apart(launch, role, phase, ranks)
         return self.known[key]
