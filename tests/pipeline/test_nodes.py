@@ -11,13 +11,16 @@ import pytest
 import torch
 
 import lowering
+import tilelink
 import topologies
 from lowering.steps.renaming import with_own_names
-from tests.pipeline.rail_specs import SPECS, check_equal, check_refuted, planned_on, without
+from tests.pipeline import user_ops
+from tests.pipeline.rail_specs import SPECS, K, M, check_equal, check_refuted, planned_on, without
 from tests.pipeline.random_specs import random_spec
 from tests.pipeline.workloads import load
 from tests.schedule.judged import judged
 from tests.schedule.operators import Operator
+from tilelink import Shard, Tensor
 from tilelink.elaborate.schedule import elaborated
 from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.ir.schedule import Schedule
@@ -59,6 +62,23 @@ def test_equal_to_torch(name: str, mesh: tuple[int, int], chunks: str) -> None:
 @pytest.mark.quick(1)
 def test_sums_in_each_place(mesh: tuple[int, int], place: str) -> None:
     schedule = planned("gemm_rs", mesh, {"chunks": "2", "sum": place})
+    assert verify(schedule).proved
+    assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
+
+
+@tilelink.overlap
+def by_row(x: Tensor(M, K, placement=Shard(0))) -> Tensor:  # type: ignore[valid-type]
+    return user_ops.OPS["by_position"](tilelink.all_gather(tilelink.silu(x), dim=0))
+
+
+@pytest.mark.parametrize("mesh", [(2, 1), (2, 2), (3, 2)], ids=str)
+@pytest.mark.parametrize("mover", ["Rails(1)", "StreamRails(1)", "LibraryRails(2)"])
+def test_what_tiles_make_is_put_before_it_is_copied(mesh: tuple[int, int], mover: str) -> None:
+    """Readers want the own part among the others, where it is copied when all of it is made. That is not what is put."""
+    topology = machine(*mesh)
+    roomy = replace(topology, gpu=replace(topology.gpu, num_sms=24))
+    sizes = {"M": 20 * roomy.num_ranks, "K": 16}
+    schedule = by_row.plan_for(roomy, sizes, "fp32", {"mover": mover})
     assert verify(schedule).proved
     assert run_emulated(schedule, lowering.emit(schedule), calls=3).equal
 

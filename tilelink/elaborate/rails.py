@@ -19,6 +19,7 @@ from tilelink.elaborate import signals
 from tilelink.elaborate.positions import TILE, rank_at
 from tilelink.elaborate.regions import Box, chunk_box, chunk_region
 from tilelink.elaborate.stores import STEP
+from tilelink.ir import nodes as planned
 from tilelink.ir.calls import PacketCollective
 from tilelink.ir.movers import Issuer
 from tilelink.ir.node_sums import as_sent, from_nodes, in_strips, strips_of
@@ -115,7 +116,8 @@ def ended(schedule: Schedule) -> tuple[Step, ...]:
 def puts(schedule: Schedule, exchange: Exchange, ready: tuple[Step, ...]) -> Phase:
     """The own chunks, node by node, to the rail there: behind the word that it has ended the last call."""
     source, target = _ends(schedule, exchange, rank)
-    if exchange.own_copied:  # a network card reads symmetric memory alone
+    shared = schedule.buffer(exchange.source).memory is planned.Memory.SYMMETRIC
+    if exchange.own_copied and not shared:  # a network card reads symmetric memory alone
         source = chunk_region(schedule, exchange.target, exchange, rank, chunk_box(exchange, CHUNK))
     told = Notify(signals.arrived(exchange.name), (rank, CHUNK), PEER, call)
     body = (*ready, *_put(source, target, told))
