@@ -11,13 +11,11 @@ A schedule that is not proved, or differs anywhere, is listed with its seed, and
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
 import time
 import traceback
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 import lowering
+from benchmarks.seeds import judge, options
 from tests.pipeline.expert_draws import drawn
 from tests.pipeline.expert_specs import SPECS, by_definition
 from tilelink.proof.verify import verify
@@ -85,25 +84,10 @@ def judged(seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--pairs", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no schedule begins later")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
-    schedules = -(-arguments.pairs // CALLS)
-    seeds, began = [1_000_000 * (arguments.seed + 1) + number for number in range(schedules)], time.monotonic()
-    done: list[dict[str, Any]] = []
-    with ProcessPoolExecutor(arguments.processes) as pool:
-        for one in pool.map(judged, seeds):
-            done.append(one)
-            if one["wrong"]:
-                print(one, flush=True)
-            if time.monotonic() - began > arguments.seconds:
-                pool.shutdown(cancel_futures=True)
-                break
+    done = judge(judged, -(-arguments.pairs // CALLS), arguments)
     wrong = [one for one in done if one["wrong"]]
     ran = {name: sum(one.get("spec") == name for one in done) for name in SPECS}
     print(f"{len(done) * CALLS} pairs of {len(done)} schedules, {len(wrong)} schedules wrong; {ran}")

@@ -12,7 +12,6 @@ that is not proved, or differs anywhere, is listed with its seed, and the exit s
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -21,7 +20,6 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ import torch
 
 import lowering
 import topologies
+from benchmarks.seeds import judge, options
 from tests.pipeline import expert_specs, rail_specs
 from tests.pipeline.expert_draws import known
 from tests.pipeline.random_specs import random_program
@@ -134,28 +133,15 @@ def misunderstood(spec: BoundSpec, defined: Defined, seed: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__doc__)
     parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no run begins later")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--commit", default="unknown")
     arguments = parser.parse_args()
-    seeds, began = [1_000_000 * (arguments.seed + 1) + number for number in range(arguments.runs)], time.monotonic()
-    done: list[dict[str, Any]] = []
-    with ProcessPoolExecutor(arguments.processes) as pool:
-        for one in pool.map(judged, seeds):
-            done.append(one)
-            if one["wrong"]:
-                print(one, flush=True)
-            if time.monotonic() - began > arguments.seconds:
-                pool.shutdown(cancel_futures=True)
-                break
+    done = judge(judged, arguments.runs, arguments)
     about = summary(done) | {"commit": arguments.commit, "seed": arguments.seed}
     print(about)
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps(about | {"wrong": [one for one in done if one["wrong"]]}, indent=1) + "\n")
+        wrong = [{"seed": one["seed"], "wrong": one["wrong"].splitlines()[:3]} for one in done if one["wrong"]]
+        arguments.json.write_text(json.dumps(about | {"which": wrong}) + "\n")
     sys.exit(1 if about["wrong"] else 0)
 
 
