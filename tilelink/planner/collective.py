@@ -35,7 +35,9 @@ def collective(
     packets = packets_sent(relation, dtype)
     blocks = -(-packets // _BLOCK)
     if free_sms < (needed := min(topology.num_nodes, 2)):  # of several nodes, a program that puts and one that hands on
-        raise Illegal(f"packets of {relation.name} take {needed} SM, and other communication leaves {max(free_sms, 0)}")
+        raise Illegal(
+            f"packets of {relation.name} need free SMs: {needed}; other communication leaves {max(free_sms, 0)}"
+        )
     if topology.num_nodes > 1:
         puts = min(_MOST_PUTS, -(-packets // PUT_BLOCK), free_sms - 1)
         programs = min(free_sms - puts, blocks)
