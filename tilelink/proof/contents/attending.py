@@ -18,7 +18,7 @@ from tilelink.proof.contents.memory import Access
 from tilelink.proof.contents.orders import StatesOfParts
 from tilelink.proof.contents.tile import Flags, Term, Tile
 from tilelink.proof.contents.trace import Done
-from tilelink.proof.contents.values import Mismatch, Part, Values, likeliest
+from tilelink.proof.contents.values import Mismatch, Part, Values, first_made
 from tilelink.schedule import steps
 from tilelink.schedule.index import Ints
 
@@ -64,15 +64,8 @@ class Attending:
 
     def made(self) -> None:
         """Writes what it makes. Raises Mismatch, and Pending if the call is done again when more is known."""
-        reasons = list[Mismatch]()
-        for node in self.values.spec.nodes:
-            if isinstance(node.operation, Attend):
-                try:
-                    self._made(node, node.operation)
-                    return
-                except Mismatch as mismatch:
-                    reasons.append(mismatch)
-        raise likeliest(reasons, "the spec has no attention")
+        made = [(node, op) for node in self.values.spec.nodes if isinstance(op := node.operation, Attend)]
+        first_made(self._made, made, "the spec has no attention")
 
     def _made(self, node: BoundNode, how: Attend) -> None:
         name, (queries, *given) = node.output.name, node.inputs

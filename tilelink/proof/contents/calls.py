@@ -15,7 +15,7 @@ from tilelink.proof.contents.attending import Attending, Pending, Write
 from tilelink.proof.contents.memory import SEVERAL, UNKNOWN, Access, Memory
 from tilelink.proof.contents.tile import ANY_RANK, Term, Tile
 from tilelink.proof.contents.trace import Done
-from tilelink.proof.contents.values import Mismatch, Part, Values, likeliest
+from tilelink.proof.contents.values import Mismatch, Part, Values, first_made
 from tilelink.schedule import steps
 from tilelink.schedule.index import Ints
 
@@ -66,15 +66,9 @@ class _Call:
 
     # ---- matmuls ----
     def matmul(self, transposed: bool) -> None:
-        reasons = list[Mismatch]()
-        for node in self.values.spec.nodes:
-            if isinstance(node.operation, Matmul) and node.operation.transposed == transposed:
-                try:
-                    self._matmul(node)
-                    return
-                except Mismatch as mismatch:
-                    reasons.append(mismatch)
-        raise likeliest(reasons, "the spec has no such matmul")
+        named = self.values.nodes(self.step.writes[0].buffer)
+        same = [(one,) for one in named if one.operation == Matmul(transposed)]
+        first_made(self._matmul, same, "the spec has no such matmul")
 
     def _matmul(self, node: BoundNode) -> None:
         (left, right), (a, b) = self.step.reads[:2], node.inputs

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from tilelink.ir.ops.attention import Attend
 from tilelink.ir.spec import BoundNode, LogWeights
 from tilelink.proof.contents.tile import LEAST_SCORE, Flags, Folded, Full, Held, Nothing, Round, Term, Tile, Zero
 from tilelink.proof.contents.trace import Done
-from tilelink.proof.contents.values import Mismatch, Part, Values, likeliest
+from tilelink.proof.contents.values import Mismatch, Part, Values, first_made
 from tilelink.schedule.index import Ints
 
 
@@ -119,17 +120,11 @@ def _taken_all(values: Values, state: Sequence[Held], which: tuple[int, int], ra
         raise Mismatch("nothing has been taken", wrong)
     if not same_tile(total.queries, weight.queries) or not _alike(total.rounds, weight.rounds):
         raise Mismatch("parts of the state are of different folds")
-    reasons = list[Mismatch]()
-    for node in values.spec.nodes:
-        if isinstance(node.operation, Attend):
-            try:
-                return _attention(values, node, node.operation, total, ranks)
-            except Mismatch as mismatch:
-                reasons.append(mismatch)
-    raise likeliest(reasons, "the spec has no attention")
+    made = [(node, op) for node in values.spec.nodes if isinstance(op := node.operation, Attend)]
+    return first_made(partial(_attention, values, total, ranks), made, "the spec has no attention")
 
 
-def _attention(values: Values, node: BoundNode, how: Attend, folded: Folded, ranks: Ints) -> Tile:
+def _attention(values: Values, folded: Folded, ranks: Ints, node: BoundNode, how: Attend) -> Tile:
     if folded.numbers != (how.scale, how.soft_cap):
         raise Mismatch(f"scores of {node.output.name} are scaled by {how.scale} and capped at {how.soft_cap}")
     queries, name = _part(values, folded.queries, node.inputs[0], ranks), node.output.name

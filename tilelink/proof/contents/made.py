@@ -59,7 +59,7 @@ class Making:
         if step.op == "own_place":
             return (Place(str(step.operands[0]), ranks),)
         if step.op in self.users:
-            return (user_tile(self.values, self.users[step.op], done.operands, held, ranks),)
+            return (user_tile(self.values, self.users[step.op], done.operands, held, ranks, step.results[0]),)
         operands: list[Held | str | float] = [
             held.get(one, one) if isinstance(one, str) else one
             for one in done.operands
@@ -77,7 +77,7 @@ class Making:
                 return (self.added(operands[0], more, ranks),)
         tiles: list[Tile | str | float] = []
         for one in operands:
-            value = one if isinstance(one, str | float) else self.value(one, ranks)
+            value = one if isinstance(one, str | float) else self.value(one, ranks, *step.results)
             if isinstance(value, Nothing):
                 return (value,) * len(step.results)
             if not isinstance(value, Tile | str | float):
@@ -103,7 +103,7 @@ class Making:
         if step.op == "halves":
             return _halves(_only(first))
         try:
-            return (self.values.elementwise(step.op, tiles, ranks),)
+            return (self.values.elementwise(step.op, tiles, ranks, step.results[0]),)
         except Mismatch:
             more = tiles[-1]
             if step.op != "add" or not isinstance(first, Tile) or not isinstance(more, Tile):
@@ -112,14 +112,15 @@ class Making:
                 raise
             return (self.added(self._summand(first), more, ranks),)
 
-    def value(self, held: Held, ranks: Ints) -> Held:
-        """`held` as a value of the spec: what products add up to, the sum of the summands of all ranks. Raises Mismatch."""
+    def value(self, held: Held, ranks: Ints, *names: str) -> Held:
+        """`held` as a value of the spec: what products add up to, the sum of the summands of all ranks. `names`: what it is
+        called, and what it is stored to. Raises Mismatch."""
         if isinstance(held, Product):
-            return self.values.product(held, ranks)
+            return self.values.product(held, ranks, *names)
         if isinstance(held, StateOf):
             return self.folds.stored(held, ranks)
         if isinstance(held, Weighted):
-            return self.values.combined(held, ranks)
+            return self.values.combined(held, ranks, *names)
         if isinstance(held, Summands):
             wrong = held.tile.some & (held.times != 1).any(axis=1)
             if wrong.any() and (node := self._of_node(held)) is not None:

@@ -101,7 +101,8 @@ class Run:
                     held[result] = self.loaded(block, step)
                 case Store(value=value):
                     self._check_place(block, step, step.writes[0], held)
-                    self.store(block, step, self.tile(block, step, held.get(value, Nothing("nothing made it"))))
+                    made = held.get(value, Nothing("nothing made it"))
+                    self.store(block, step, self.tile(block, step, made, value))
                 case Move():
                     for source, target in zip(step.reads, step.writes, strict=True):
                         self.write(block, step, target, self.read(block, step, source, _all_dims(source)))
@@ -280,10 +281,10 @@ class Run:
             self.refuse(block, step, f"the place of {access.buffer} on that rank has not been looked up")
 
     # ---- what is computed ----
-    def tile(self, block: Block, step: Done, held: Held) -> Held:
-        """`held` as a value of the spec."""
+    def tile(self, block: Block, step: Done, held: Held, name: str) -> Held:
+        """`held`, called `name`, as a value of the spec."""
         try:
-            return self.making.value(held, block.ranks)
+            return self.making.value(held, block.ranks, name, step.writes[0].buffer)
         except Mismatch as mismatch:
             return self._nothing(block, step, mismatch.why, mismatch.lanes)
 

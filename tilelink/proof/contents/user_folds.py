@@ -113,7 +113,7 @@ class Folds:
         """Of the own elements that the function is given, if it is told how many come before them."""
         fold, block = of.fold, of.fold.block
         operands = _of_all_rounds(fold, done, held) if done.rounds is not None else done.operands
-        tile = made_of_user(self.values, node, block, operands, held, ranks)
+        tile = made_of_user(self.values, operands, held, ranks, node, block)
         given = dict(zip(block.parameters, done.operands, strict=True))
         before, every = self._counted(of, ranks)
         for one, wanted in ((f"first_{fold.over}", before), (f"all_{fold.over}", every)):

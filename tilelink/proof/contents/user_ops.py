@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from tilelink.ir.ops.user_op import WHOLE, UserOp
 from tilelink.ir.spec import BoundNode
 from tilelink.proof.contents.tile import Held, Tile
-from tilelink.proof.contents.values import Mismatch, Values
+from tilelink.proof.contents.values import Mismatch, Values, first_made
 from tilelink.schedule.index import Ints
 
 
@@ -19,25 +20,20 @@ def user_tile(
     operands: Sequence[str | float | Ints],
     held: Mapping[str, Held],
     ranks: Ints,
+    name: str,
 ) -> Tile:
-    """The tile that the function of `node` makes of what it is given. Raises Mismatch."""
-    reasons = list[Mismatch]()
-    for other in values.spec.nodes:
-        if isinstance(other.operation, UserOp) and other.operation == node.operation:
-            try:
-                return made_of_user(values, other, other.operation, operands, held, ranks)
-            except Mismatch as mismatch:
-                reasons.append(mismatch)
-    raise reasons[0]
+    """The tile, called `name`, that the function of `node` makes of what it is given. Raises Mismatch."""
+    same = [(one, node.operation) for one in values.nodes(name) if one.operation == node.operation]
+    return first_made(partial(made_of_user, values, operands, held, ranks), same, f"the spec has no {name}")
 
 
 def made_of_user(
     values: Values,
-    node: BoundNode,
-    op: UserOp,
     operands: Sequence[str | float | Ints],
     held: Mapping[str, Held],
     ranks: Ints,
+    node: BoundNode,
+    op: UserOp,
 ) -> Tile:
     """The tile that `op`, of the operands of `node`, makes of what it is given. Raises Mismatch."""
     given = dict(zip(op.parameters, operands, strict=True))

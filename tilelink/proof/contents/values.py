@@ -10,9 +10,10 @@ p = y[:, a:b]:               p[i, j] on rank r = y[i, j + a] on rank r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from tilelink.proof.contents.tile import ANY_RANK, Flags, Product, Row, Term, Ti
 from tilelink.schedule.index import Ints
 
 Shape = tuple[int, ...]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,11 @@ class Values:
     def term(self, node: BoundNode) -> Term:
         """What `node` makes: of nodes that make the same, what the first one does."""
         return Term(self.first[node.output.name])
+
+    def nodes(self, *names: str) -> list[BoundNode]:
+        """All, first those whose value has one of the `names`: what a tile or buffer is called tells which one is meant where the
+        operands of several are elements of the same values. Each of them would be true."""
+        return sorted(self.spec.nodes, key=lambda node: node.output.name not in names)
 
     def gathers(self) -> Iterator[Gather]:
         for name, node in self.makers.items():
@@ -164,19 +171,14 @@ class Values:
             raise Mismatch("it is of more than one part", wrong)
 
     # ---- what operations make ----
-    def elementwise(self, function: str, operands: Sequence[Tile | str | float], ranks: Ints) -> Tile:
-        """What `function` makes of the operands. Raises Mismatch."""
-        reasons = list[Mismatch]()
-        for node in self.spec.nodes:
-            if isinstance(node.operation, Elementwise) and node.operation.function == function:
-                try:
-                    return self._elementwise(node, node.operation, operands, ranks)
-                except Mismatch as mismatch:
-                    reasons.append(mismatch)
-        raise likeliest(reasons, f"the spec has no {function}")
+    def elementwise(self, function: str, operands: Sequence[Tile | str | float], ranks: Ints, name: str) -> Tile:
+        """What `function` makes of the operands, called `name`. Raises Mismatch."""
+        named = [(node, op) for node in self.nodes(name) if isinstance(op := node.operation, Elementwise)]
+        same = [(node, op) for node, op in named if op.function == function]
+        return first_made(partial(self._elementwise, operands, ranks), same, f"the spec has no {function}")
 
     def _elementwise(
-        self, node: BoundNode, operation: Elementwise, operands: Sequence[Tile | str | float], ranks: Ints
+        self, operands: Sequence[Tile | str | float], ranks: Ints, node: BoundNode, operation: Elementwise
     ) -> Tile:
         wanted = with_constants(node.inputs, operation.left, operation.right)
         if len(wanted) != len(operands):
@@ -226,21 +228,15 @@ class Values:
         axes = tuple(range(len(starts)))
         return Tile(self.term(node), axes, ranks, starts, extents, tuple(skip), known, shape=shape)
 
-    def product(self, product: Product, ranks: Ints) -> Tile:
+    def product(self, product: Product, ranks: Ints, *names: str) -> Tile:
         """The matmul that the pairs add up to. Columns of the result may be rows of the tile. Raises Mismatch."""
-        reasons = list[Mismatch]()
-        for node in self.spec.nodes:
-            if isinstance(node.operation, Matmul | BlockMatmul):
-                transposed = isinstance(node.operation, Matmul) and node.operation.transposed
-                for turned in (False, True):
-                    try:
-                        return self._product(node, transposed, turned, product, ranks)
-                    except Mismatch as mismatch:
-                        reasons.append(mismatch)
-        raise likeliest(reasons, "the spec has no matmul")
+        matmuls = [node for node in self.nodes(*names) if isinstance(node.operation, Matmul | BlockMatmul)]
+        ways = [(node, turned) for node in matmuls for turned in (False, True)]
+        return first_made(partial(self._product, product, ranks), ways, "the spec has no matmul")
 
-    def _product(self, node: BoundNode, transposed: bool, turned: bool, product: Product, ranks: Ints) -> Tile:
+    def _product(self, product: Product, ranks: Ints, node: BoundNode, turned: bool) -> Tile:
         left, right = node.inputs
+        transposed = isinstance(node.operation, Matmul) and node.operation.transposed
         axes = ((0, 1), (1, 0) if transposed else (0, 1))
         summed = 1 if transposed else 0
         rows: list[Part] = []
@@ -274,18 +270,12 @@ class Values:
         made = (1, 0) if turned else (0, 1)
         return Tile(self.term(node), made, ranks, start, extent, skip, known, shape=product.shape)
 
-    def combined(self, weighted: Weighted, ranks: Ints) -> Tile:
+    def combined(self, weighted: Weighted, ranks: Ints, *names: str) -> Tile:
         """The combination of the rows of all choices. Raises Mismatch."""
-        reasons = list[Mismatch]()
-        for node in self.spec.nodes:
-            if isinstance(node.operation, CombineChoices):
-                try:
-                    return self._combined(node, node.operation, weighted, ranks)
-                except Mismatch as mismatch:
-                    reasons.append(mismatch)
-        raise likeliest(reasons, "the spec combines no rows")
+        made = [(node, op) for node in self.nodes(*names) if isinstance(op := node.operation, CombineChoices)]
+        return first_made(partial(self._combined, weighted, ranks), made, "the spec combines no rows")
 
-    def _combined(self, node: BoundNode, how: CombineChoices, weighted: Weighted, ranks: Ints) -> Tile:
+    def _combined(self, weighted: Weighted, ranks: Ints, node: BoundNode, how: CombineChoices) -> Tile:
         width, choices = node.output.local[1], how.choices
         times = self.ranks if how.apart else 1  # a row from each rank
         found, owners = list[Part](), list[Ints]()
@@ -394,7 +384,13 @@ def _named(operand: Tile | str | float) -> str:
     return str(operand.term if isinstance(operand, Tile) else operand)
 
 
-def likeliest(reasons: list[Mismatch], otherwise: str) -> Mismatch:
-    """The reason of the operation that comes closest: one that fails in some lanes only."""
-    some = [one for one in reasons if one.lanes is not None]
-    return (some or reasons or [Mismatch(otherwise)])[0]
+def first_made(make: Callable[..., Made], ways: Iterable[tuple[Any, ...]], otherwise: str) -> Made:
+    """What `make` makes of the first of `ways` with which it can. Raises Mismatch: that of the way which comes closest, as it
+    fails in some lanes only."""
+    reasons = list[Mismatch]()
+    for way in ways:
+        try:
+            return make(*way)
+        except Mismatch as mismatch:
+            reasons.append(mismatch)
+    raise next((one for one in reasons if one.lanes is not None), reasons[0] if reasons else Mismatch(otherwise))

@@ -1,0 +1,68 @@
+"""The same function of values with the same elements: what a tile is called tells which result it belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import lowering
+import tilelink
+import topologies
+from tests.proof.planted import refuted
+from tilelink import Shard, Tensor, dims
+from tilelink.declaration import Overlap
+from tilelink.ir.schedule import Schedule
+from tilelink.proof.verify import verify
+from tilelink.runtime.run import run_emulated
+from tilelink.schedule.steps import Load, Step
+
+M, K, N = dims("M K N")
+
+
+@tilelink.overlap
+def of_sums(x: Tensor(M, K, placement=Shard(1)), w: Tensor(K, N, placement=Shard(0))) -> tuple[Tensor, Tensor]:  # type: ignore[valid-type]
+    y = x @ w
+    return tilelink.silu(tilelink.all_reduce(y)), tilelink.silu(tilelink.reduce_scatter(y, dim=0))
+
+
+@tilelink.overlap
+def of_parts(x: Tensor(M, K, placement=Shard(0)), w: Tensor(K, N)) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[valid-type]
+    return tilelink.silu(tilelink.all_gather(x, dim=0)) @ w, tilelink.silu(x), tilelink.all_gather(x, dim=0) @ w
+
+
+@tilelink.overlap
+def of_matmuls(x: Tensor(M, K, placement=Shard(0)), w: Tensor(K, N)) -> tuple[Tensor, Tensor]:  # type: ignore[valid-type]
+    return tilelink.all_gather(x, dim=0) @ w, x @ w
+
+
+@tilelink.overlap
+def of_slices(x: Tensor(2 * M, K), w: Tensor(K, N)) -> tuple[Tensor, Tensor]:  # type: ignore[valid-type]
+    return tilelink.silu(x[M:]), tilelink.silu(x)
+
+
+SPECS = [of_sums, of_parts, of_matmuls, of_slices]
+
+
+def planned(spec: Overlap) -> Schedule:
+    return spec.plan_for(topologies.load("laptop-switch", 4), {"M": 24, "K": 32, "N": 24}, "fp32")
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.spec.name)
+def test_each_result_is_found(spec: Overlap) -> None:
+    schedule = planned(spec)
+    assert verify(schedule).proved
+    assert run_emulated(schedule, lowering.emit(schedule), calls=2).equal
+
+
+@pytest.mark.parametrize("buffer", ["y_parts", "matmul_out_sum_2_from_parts_staged"])
+def test_rows_of_others_are_refuted(buffer: str) -> None:
+    """A row further up, the function makes other elements of the same result, or some of another rank's."""
+
+    def one_row_up(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Load) and step.region.buffer == buffer:
+            *lead, row, col = step.region.start
+            return (replace(step, region=replace(step.region, start=(*lead, row - 1, col))),)
+        return (step,)
+
+    assert refuted(planned(of_sums), one_row_up)
