@@ -10,6 +10,8 @@ Where there are fewer GPUs than ranks, ranks share them, and nothing is timed bu
 
     CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 nvidia-cuda-mps-control -d
     CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 torchrun --nproc-per-node 4 benchmarks/nodes.py --nodes 2 --target triton-nvshmem
+
+With `--halves 2` ranks of a node are planned as those of two sockets, through three levels (8 ranks).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from tilelink.bench.machine import topology_of_gpus
 from tilelink.runtime.load import fabric_class, load_source, operator_class
 from tilelink.runtime.ranks import gpus_are_shared, join, join_parts, machine
 from tilelink.spec_file import load_overlap
+from topologies.topology import Topology
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SPECS = {"ag_gemm": "02_ag_gemm.py", "gemm_rs": "03_gemm_rs.py", "gemm_ar": "04_gemm_ar.py", "mlp": "05_mlp.py"}
@@ -71,6 +74,15 @@ OF_EXPERTS = {
     "programs": {"rows_value.mover": "Rails(1)"} | SUMS,
 }
 PACKETS = {"protocol": "ll", "mover": "OwnKernel()"}
+
+
+def with_halves(topology: Topology, halves: int) -> Topology:
+    """Nodes of so many halves, whose ranks are joined as all of them were."""
+    if halves == 1:
+        return topology
+    inner, *further = topology.levels
+    inside = replace(inner, size=inner.size // halves), replace(inner, size=halves, name=f"{inner.name} between halves")
+    return replace(topology, levels=(*inside, *further))
 
 
 def drawn(seed: int, count: int, ranks: int) -> list[tuple[str, dict[str, int]]]:
@@ -129,8 +141,9 @@ def checked(
     target: str,
     most_sms: int,
     atomics: bool = True,
+    halves: int = 1,
 ) -> dict[str, Any]:
-    topology = topologies.load(topology_of_gpus(), dist.get_world_size(), nodes)
+    topology = with_halves(topologies.load(topology_of_gpus(), dist.get_world_size(), nodes), halves)
     if not atomics:
         topology = replace(topology, levels=tuple(replace(one, peer_atomics=False) for one in topology.levels))
     sms = torch.cuda.get_device_properties(0).multi_processor_count  # of this process
@@ -168,8 +181,10 @@ def measured(
     target: str,
     most_sms: int,
     atomics: bool,
+    halves: int,
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"operator": name, "sizes": sizes, "nodes": nodes, "target": target, "atomics": atomics}
+    row |= {"halves": halves} if halves > 1 else {}
     packets = {"packets": PACKETS} if (name, sizes) in FEW and atomics else {}
     if name == EXPERTS:
         forms = {form: OF_EXPERTS[form] for form in OF_EXPERTS if form in forms}
@@ -177,7 +192,7 @@ def measured(
         spelt = "triton" if form in BY_NCCL else target
         if form == "needed" and name != EXPERTS:
             continue
-        found = checked(name, sizes, nodes, pins, late_calls, spelt, most_sms, atomics)
+        found = checked(name, sizes, nodes, pins, late_calls, spelt, most_sms, atomics, halves)
         row |= {f"{form}_{key}": value for key, value in found.items() if key != "serial_us"}
         row["serial_us"] = found.get("serial_us")
     if target == "triton" and not gpus_are_shared():  # a process has one kind of symmetric memory
@@ -188,6 +203,7 @@ def measured(
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--halves", type=int, default=1, help="of a node")
     parser.add_argument("--target", default="triton", help="triton-nvshmem puts by NVSHMEM")
     parser.add_argument("--drawn", default="", metavar="SEED:COUNT")
     parser.add_argument("--only-drawn", action="store_true")
@@ -222,8 +238,8 @@ def main() -> None:
         dist.broadcast(late, 0)
         if late.item():
             break
-        most, atomics = arguments.sms, not arguments.no_atomics
-        found = measured(name, sizes, arguments.nodes, arguments.late_calls, forms, arguments.target, most, atomics)
+        about = arguments.nodes, arguments.late_calls, forms, arguments.target, arguments.sms, not arguments.no_atomics
+        found = measured(name, sizes, *about, arguments.halves)
         lines.append(found | {"commit": arguments.commit, "machine": machine()})
         if dist.get_rank() == 0:
             print(json.dumps(lines[-1]), flush=True)

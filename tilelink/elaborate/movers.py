@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilelink.elaborate import listed, rails, signals
+from tilelink.elaborate import listed, rail_sums, rails, signals
 from tilelink.elaborate.positions import TILE, peer_and_chunk
 from tilelink.elaborate.regions import (
     Box,
@@ -99,8 +99,10 @@ def copies(schedule: Schedule, launch: CopyProgram) -> tuple[Role, ...]:
         phases = [*rails.sent(schedule, exchange, ready(schedule, exchange))]
     elif not exchange.mover.along_rails:
         phases = [_copied(schedule, launch)]
+    elif exchange.relayed and launch.between > 1:
+        phases = [rail_sums.sent_beside(schedule, exchange)]
     elif exchange.relayed:
-        phases = [rails.brought(schedule, exchange, ready(schedule, exchange))]
+        phases = [rail_sums.brought(schedule, exchange, ready(schedule, exchange))]
     else:
         size = ranks.ranks_per_half if launch.between > 1 else 1
         phases = [*rails.handed(schedule, exchange, ready(schedule, exchange), size)]
@@ -140,7 +142,7 @@ def programs(schedule: Schedule, comm: CommRole) -> Phase:
     if exchange.mover.along_rails:
         if isinstance(exchange.sent, Sent):
             return listed.put(schedule, exchange, exchange.sent)
-        along = rails.relayed if exchange.relayed else rails.puts
+        along = rail_sums.relayed if exchange.relayed else rails.puts
         return along(schedule, exchange, ready(schedule, exchange))
     first, rows = chunk_rows(exchange, CHUNK)
     begin = rows * PROGRAM // comm.programs

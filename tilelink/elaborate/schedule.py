@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from tilelink.elaborate import listed, movers, packet_rails, rails, routed, signals, splits
+from tilelink.elaborate import listed, movers, packet_rails, rail_sums, rails, routed, signals, splits
 from tilelink.elaborate.dims import Names
 from tilelink.elaborate.folds import merge_steps
 from tilelink.elaborate.library import library_collective, library_op
@@ -95,7 +95,7 @@ def _in_numbers(planned: Planned) -> Schedule:
     merges = [merge_steps(planned, one) for one in planned.launches if isinstance(one, StateMerge)]
     beside = (
         *_packets(planned),
-        *rails.buffers(planned),
+        *rail_sums.buffers(planned),
         *splits.buffers(planned),
         *(one for merge in merges for one in merge.buffers()),
     )

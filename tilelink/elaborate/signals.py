@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from tilelink.ir.calls import PacketCollective
 from tilelink.ir.movers import Issuer, Transfer
-from tilelink.ir.node_sums import as_sent
+from tilelink.ir.node_sums import SumLevel, as_sent, sum_levels
 from tilelink.ir.nodes import CommRole, CopyProgram, Exchange, Finish, Kernel, Kind, TellPlace
 from tilelink.ir.routed import Sent
 from tilelink.ir.schedule import Schedule as Planned
@@ -46,8 +46,14 @@ def arrived(exchange: str) -> SignalName:
     return f"{exchange}_arrived"
 
 
-def of_node(exchange: str) -> SignalName:
-    return f"{exchange}_of_node_added"
+def of_group(exchange: str, level: SumLevel) -> SignalName:
+    """What a group has added for another one."""
+    return f"{level.sums(exchange)}_added"
+
+
+def landed(exchange: str, level: SumLevel) -> SignalName:
+    """What other groups have added for this one."""
+    return far(exchange) if level.of == "node" else f"{exchange}_beside"
 
 
 def far(exchange: str) -> SignalName:
@@ -135,10 +141,10 @@ def declared(planned: Planned) -> Iterator[Signal]:
         yield from (Signal(word(name), (ranks, chunks)) for word in (ready, arrived))
         if isinstance(exchange.sent, Sent) and exchange.sent.by_node:
             yield Signal(far(name), (ranks // exchange.order.ranks.ranks_per_node, exchange.sent.strips))
-        if exchange.relayed:
-            nodes = ranks // exchange.order.ranks.ranks_per_node
-            yield Signal(of_node(name), (nodes, chunks))
-            yield Signal(far(name), (nodes, as_sent(exchange).chunks))
+        for level in sum_levels(exchange):
+            groups, cut = ranks // level.size, as_sent(exchange) if level.outer == ranks else exchange
+            yield Signal(of_group(name, level), (groups, chunks))
+            yield Signal(landed(name, level), (groups, cut.chunks))
     yield Signal(COPIED, (streams_that_tell(planned),))
     for launch in planned.launches:
         if isinstance(launch, PacketCollective) and launch.within:

@@ -14,7 +14,7 @@ from dataclasses import fields, is_dataclass
 
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import CollectiveCall, LibraryOp
-from tilelink.ir.node_sums import from_nodes
+from tilelink.ir.node_sums import sum_levels
 from tilelink.ir.nodes import ComputeRole, CopyOwn, Exchange, Kind, Publish
 from tilelink.ir.routed import Placed
 from tilelink.ir.schedule import Schedule
@@ -104,7 +104,7 @@ class Sizes:
             dims = len(self.shapes[target[0]])
         # slots have the rows of an item, and tiles that find rows at places have rows that nobody sends
         parts = [] if exchange.slots or isinstance(exchange.sent, Placed) else target
-        target += self._there(from_nodes(exchange)) if exchange.relayed else []
+        target += [one for level in sum_levels(exchange) for one in self._there(level.landing(exchange.name))]
         for buffer in source + parts:
             self._join(rows, self._dim(buffer, min(dims, len(self.shapes[buffer]))))
         for back in range(1, dims):

@@ -9,7 +9,7 @@ from tilelink.elaborate import signals
 from tilelink.elaborate.attention import attended
 from tilelink.elaborate.packets import sum_packets
 from tilelink.elaborate.positions import rank_at, segment_name
-from tilelink.elaborate.rails import Parts, parts_to_add
+from tilelink.elaborate.rail_sums import Parts, parts_to_add
 from tilelink.elaborate.regions import Tiles, own_experts, own_region, region
 from tilelink.elaborate.slices import in_slices
 from tilelink.elaborate.stores import PEER, STEP, every_peer, places_of, store
@@ -134,8 +134,8 @@ def _told(tiles: Tiles, step: ir.Wait, parts: Parts, chunk: Number) -> Wait:
     """The wait for a chunk of the part that a loop is at."""
     assert parts.exchange is not None, "it has words"
     segment, (word, until) = Index(segment_name(step.slot)), signals.awaited(tiles.schedule, parts.exchange)
-    covered = (parts.far or parts.exchange.target or parts.exchange.source,)
-    return Wait(signals.far(parts.exchange.name) if parts.far else word, (segment, chunk), until, covered)
+    covered, word = parts.landing or (parts.exchange.target or parts.exchange.source, word)
+    return Wait(word, (segment, chunk), until, (covered,))
 
 
 def _chunks_of(
@@ -362,7 +362,10 @@ def _sum_parts(tiles: Tiles, step: SumParts) -> tuple[Step, ...]:
     def added(parts: Parts, *, late: bool, unrolled: bool) -> For:
         """`late`: each behind the wait for it."""
         waits = _chunks_of(tiles, waited, parts, lambda made: (made[1],)) if late and waited is not None else ()
-        loaded = Load(tile, region(tiles, replace(step.operand, buffer=parts.far or step.operand.buffer)))
+        loaded = Load(
+            tile,
+            region(tiles, replace(step.operand, buffer=parts.landing[0] if parts.landing else step.operand.buffer)),
+        )
         return For("step", parts.many, (*waits, loaded, adding), ((axis, parts.part),), unrolled=unrolled)
 
     others = parts_to_add(tiles.schedule, exchange, own=False)

@@ -9,7 +9,7 @@ from functools import cached_property
 from tilelink.ir.choices import APART, FOLDED, Choices, ExchangeChoice, TritonLoop
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.movers import Issuer, Transfer
-from tilelink.ir.node_sums import from_nodes, has_landing
+from tilelink.ir.node_sums import from_nodes, landings
 from tilelink.ir.nodes import Buffer, Exchange, Kind, Memory, TileShape
 from tilelink.ir.ops.attention import Attend
 from tilelink.ir.order import ChunkOrder, Cut, Nest, RankOrder
@@ -187,9 +187,7 @@ def exchange_of(structure: Structure, name: str, choice: ExchangeChoice) -> Exch
         chunks=choice.chunks,
         mover=choice.mover,
         transfer=choice.transfer,
-        order=_chunk_order(
-            structure, -1 if reverse else 1, choice.nest, groups_in(structure.topology, relation, choice)
-        ),
+        order=_chunk_order(structure, -1 if reverse else 1, choice.nest, groups_of(structure.topology, choice.mover)),
         own_copied=not bounded and ((fused and push) or put or structure.needs_own_copy(relation) or in_place),
         met=in_place,
         by=relation.by,
@@ -223,11 +221,6 @@ def copies_own(exchange: Exchange) -> bool:
 @remembered
 def _chunk_order(structure: Structure, direction: int, nest: Nest, groups: Groups) -> ChunkOrder:
     return ChunkOrder(rank_order(structure.topology, 1, direction, groups), nest)
-
-
-def groups_in(topology: Topology, relation: Relation, choice: ExchangeChoice) -> Groups:
-    """Groups of the order in which chunks of a relation travel."""
-    return groups_of(topology, choice.mover, gathered=relation.kind is Kind.GATHER)
 
 
 def item_tile(problem: Problem, relation: Relation) -> TileShape:
@@ -354,16 +347,13 @@ def _sent(problem: Problem, relation: Relation, exchange: Exchange | None) -> It
     if exchange is None:
         shape = target.shape if relation.plain else parts
         yield Buffer(relation.name, Memory.LOCAL, shape, target.dtype)
-    elif exchange.target:
+        return
+    if exchange.target:
         yield target_buffer(problem, relation, exchange)
-    if exchange is not None and has_landing(exchange):
-        memory = Memory.LOCAL if exchange.mover.library_sms else Memory.SYMMETRIC
-        yield Buffer(
-            from_nodes(exchange),
-            memory,
-            (problem.num_ranks // exchange.order.ranks.ranks_per_node, *relation.part),
-            target.dtype,
-        )
+    for landing, room in landings(exchange):
+        received = landing == from_nodes(exchange) and exchange.mover.library_sms
+        memory = Memory.LOCAL if received else Memory.SYMMETRIC
+        yield Buffer(landing, memory, (room, *relation.part), target.dtype)
 
 
 def target_buffer(problem: Problem, relation: Relation, exchange: Exchange) -> Buffer:

@@ -13,7 +13,8 @@ from tilelink.ir.steps import Access, Operand, Wait
 from tilelink.planner.access import Space, read_operand, read_wait
 from tilelink.planner.group import Group
 from tilelink.planner.in_library import attends_to_parts, why_not_in_library
-from tilelink.planner.layout import Illegal, Problem, groups_in, logs_of_parts, rank_order, source_of
+from tilelink.planner.layout import Illegal, Problem, logs_of_parts, rank_order, source_of
+from tilelink.planner.rails import groups_of
 from tilelink.planner.tile_order import sends
 
 
@@ -62,7 +63,7 @@ def _arrival(problem: Problem, split: tuple[str, ...]) -> RankOrder:
     """The order in which parts of what an exchange brings come."""
     relation = problem.graph.relation(split[0])
     assert relation is not None
-    groups = groups_in(problem.topology, relation, problem.choice(relation))
+    groups = groups_of(problem.topology, problem.choice(relation).mover)
     return rank_order(problem.topology, 0, groups=groups)
 
 

@@ -10,7 +10,8 @@ the descriptor (`topologies/h800-2-nodes.toml`), none is measured here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -47,10 +48,10 @@ class Groups(NamedTuple):
     half: int
 
 
-def groups_of(topology: Topology, mover: ChunkMover, *, gathered: bool) -> Groups:
-    """Groups through which a mover brings chunks level by level. What is scattered is added by nodes as wholes."""
+def groups_of(topology: Topology, mover: ChunkMover) -> Groups:
+    """Groups through which a mover brings chunks, or sums, level by level."""
     local, half = rail_ranks(topology, mover) if mover.along_rails else topology.ranks_per_node, topology.ranks_per_half
-    through = mover.along_rails and mover.crosses_nodes and not mover.listed and gathered and 1 < half < local
+    through = mover.along_rails and mover.crosses_nodes and not mover.listed and 1 < half < local
     return Groups(local, half if through else 0)
 
 
@@ -59,7 +60,7 @@ def held_sms(topology: Topology, mover: ChunkMover) -> int:
     the call, and the host does not know that."""
     if mover.issuer is not Issuer.STREAMS:
         return 0
-    halves = groups_of(topology, mover, gathered=True).half > 0
+    halves = groups_of(topology, mover).half > 0
     streams = (rail_ranks(topology, mover) > 1) + halves + (mover.puts is Issuer.STREAMS)
     return streams + mover.library_sms
 
@@ -173,8 +174,8 @@ class _Ways:
         self.bridge = max(self.bridge, ready) + self.hop.across
         return self.bridge + max(one.signal_us for one in self.topology.levels if one.fabric is not Fabric.NETWORK)
 
-    def put(self, ready: float) -> float:
-        self.nic = max(self.nic, ready) + self.hop.put
+    def put(self, ready: float, us: float) -> float:
+        self.nic = max(self.nic, ready) + us
         return self.nic + self.hop.far
 
     def gathered(self) -> Times:
@@ -182,7 +183,7 @@ class _Ways:
         arrivals = np.zeros((self.nodes, self.halves, self.half, self.chunks))
         arrivals[0, 0, 0] = made
         for node in range(1, self.nodes):
-            arrivals[node, 0, 0] = [self.put(float(made[chunk])) for chunk in range(self.chunks)]
+            arrivals[node, 0, 0] = [self.put(float(made[chunk]), self.hop.put) for chunk in range(self.chunks)]
         for node, chunk in product(range(self.nodes), range(self.chunks)):
             for half in range(1, self.halves):
                 arrivals[node, half, 0, chunk] = self.across(float(arrivals[node, 0, 0, chunk]))
@@ -193,33 +194,48 @@ class _Ways:
         return arrivals.reshape(self.nodes * self.local, self.chunks)[1:]
 
     def scattered(self, element_bytes: int) -> Times:
-        """Parts of the ranks of the node for this rank, then sums of the other nodes; of no other part anything is awaited."""
-        shape = self.nodes, self.local, self.chunks
-        made = np.zeros(shape)
+        """Parts of the ranks of the own half for this rank, then sums of the other halves, and of the other nodes; of no other
+        part anything is awaited."""
+        made = np.zeros((self.nodes, self.halves, self.half, self.chunks))
         made.reshape(-1, self.chunks)[: len(self.made)] = self.made  # the own part is made last, and not sent
-        there = np.zeros(shape)
+        there = made.copy()
+        for node, half, other in product(range(self.nodes), range(self.halves), range(self.half - 1)):
+            there[node, half, other] = [self.copy(float(one)) for one in made[node, half, other]]
+        ready, adding = there.max(axis=2), _Adding(self.exchange, element_bytes)
+        beside, sums = np.zeros((self.nodes, self.halves - 1, self.chunks)), np.zeros((self.nodes - 1, self.chunks))
+        sent = as_sent(self.exchange)
+        put = hops(self.topology, sent, element_bytes).put
         for node in range(self.nodes):
-            for other in range(self.local - 1):
-                there[node, other] = [self.copy(float(made[node, other, chunk])) for chunk in range(self.chunks)]
-        there[:, -1] = made[:, -1]
-        sums = self._summed(there[:-1].max(axis=1), element_bytes)
+            for half in range(self.halves - 1):
+                beside[node, half] = adding.sums(ready[node, half], self.half, self.chunks, self.across)
+            if node < self.nodes - 1:
+                every = np.maximum(ready[node, -1], beside[node].max(axis=0, initial=0.0))
+                sums[node] = adding.sums(every, self.half + self.halves - 1, sent.chunks, partial(self.put, us=put))
         arrivals = np.zeros((self.nodes * self.local - 1, self.chunks))
-        arrivals[: self.local - 1] = there[-1, :-1]
-        arrivals[self.local - 1 : self.local + self.nodes - 2] = sums
+        awaited = np.concatenate([there[-1, -1, :-1], beside[-1], sums])
+        arrivals[: len(awaited)] = awaited
         return arrivals
 
-    def _summed(self, ready: Times, element_bytes: int) -> Times:
-        """When sums of the other nodes are here, whose chunks were `ready` to be added there; strip by strip."""
-        cut, sent = in_strips(self.exchange), as_sent(self.exchange)
-        strips, num_bytes = cut.chunks // self.chunks, cut.chunk_rows * cut.cols * element_bytes
-        us, put = (self.local + 1) * num_bytes / ADDED_GB_PER_S / 1e3, hops(self.topology, sent, element_bytes).put
-        programs, sums = [0.0] * max(1, self.exchange.mover.sms), np.zeros((self.nodes - 1, self.chunks))
-        added, together = 0.0, cut.chunks // sent.chunks  # strips that leave in one message
-        for number, there in enumerate(np.repeat(ready, strips, axis=1).ravel()):
-            program = number % len(programs)
-            programs[program] = max(programs[program], float(there)) + us
-            added = max(added, programs[program])
-            if (number + 1) % together == 0:
-                self.nic, added = max(self.nic, added) + put, 0.0
-                sums.ravel()[number // strips] = self.nic + self.hop.far
-        return sums
+
+class _Adding:
+    """Programs that add, and when each is free."""
+
+    def __init__(self, exchange: Exchange, element_bytes: int) -> None:
+        cut = in_strips(exchange)
+        self.chunks, self.strips = exchange.chunks, cut.chunks // exchange.chunks
+        self.us = cut.chunk_rows * cut.cols * element_bytes / ADDED_GB_PER_S / 1e3  # to load or to store a strip
+        self.programs = [0.0] * max(1, exchange.mover.sms)
+        self.number = 0
+
+    def sums(self, ready: Times, parts: int, messages: int, leave: Callable[[float], float]) -> Times:
+        """When sums of so many `parts` are where they go, whose chunks are `ready` to be added; strip by strip, each of which
+        leaves with others in one of `messages`."""
+        together, added, found = self.strips * self.chunks // messages, 0.0, np.zeros(self.chunks)
+        for strip, there in enumerate(np.repeat(ready, self.strips)):
+            program = self.number % len(self.programs)
+            self.programs[program] = max(self.programs[program], float(there)) + (parts + 1) * self.us
+            added = max(added, self.programs[program])
+            if (strip + 1) % together == 0:
+                found[strip // self.strips], added = leave(added), 0.0
+            self.number += 1
+        return found

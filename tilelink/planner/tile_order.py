@@ -12,7 +12,8 @@ from tilelink.ir.order import Nest, RankOrder, TileOrder
 from tilelink.ir.spec import Attend, Matmul
 from tilelink.planner.access import Space, reads_whole, slot_axis
 from tilelink.planner.group import Group
-from tilelink.planner.layout import Problem, groups_in, make_exchange, rank_order
+from tilelink.planner.layout import Problem, make_exchange, rank_order
+from tilelink.planner.rails import groups_of
 
 
 def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
@@ -104,7 +105,7 @@ def tile_order(problem: Problem, group: Group, space: Space, loop: TritonLoop, s
     groups, rest = divmod(-(-space.extents[major] // space.tiles[major]), tiles) if space.tiles[major] else (1, 0)
     late = summed is not None and nest is Nest.CHUNK_MAJOR and groups > 1 and rest == 0
     along = (*arriving, *leaving, *([summed] if summed is not None else []))
-    found = (groups_in(problem.topology, one, problem.choice(one)) for one in along)
+    found = (groups_of(problem.topology, problem.choice(one).mover) for one in along)
     groups_ = min(found, key=lambda one: (one.node, -one.half), default=None)
     ranks = rank_order(problem.topology, first, groups=groups_)
     minor_ranks = rank_order(problem.topology, 0, groups=groups_)

@@ -238,7 +238,7 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "half of an operand": (
         "rs",
         before(computed("dot"), Compute(("left", "other"), "halves", ("left",))),
-        "it cannot be halved",
+        "other columns of the left operand than rows of the right one",
     ),
     # functions of users
     "a function that counts from elsewhere": (

@@ -36,10 +36,11 @@ from tilelink.schedule.steps import FOLDS, Compute
 
 
 class Making:
-    """`users`: nodes of the spec that a user's function computes, by its name. `local`: ranks of a node, whose sum is a value."""
+    """`users`: nodes of the spec that a user's function computes, by its name. `groups`: ranks of a node, and of its halves:
+    their sums are values."""
 
-    def __init__(self, values: Values, users: Mapping[str, BoundNode], local: int) -> None:
-        self.values, self.users, self.folds, self.local = values, users, Folds(values), local
+    def __init__(self, values: Values, users: Mapping[str, BoundNode], groups: Sequence[int]) -> None:
+        self.values, self.users, self.folds, self.groups = values, users, Folds(values), groups
 
     def made(self, done: Done, step: Compute, held: Mapping[str, Held], ranks: Ints) -> tuple[Held, ...]:
         """Of each result. Raises Mismatch."""
@@ -123,8 +124,8 @@ class Making:
             return self.values.combined(held, ranks, *names)
         if isinstance(held, Summands):
             wrong = held.tile.some & (held.times != 1).any(axis=1)
-            if wrong.any() and (node := self._of_node(held)) is not None:
-                return node
+            if wrong.any() and (group := self._of_group(held)) is not None:
+                return group
             if wrong.any():
                 lane = int(np.flatnonzero(wrong)[0])
                 rank = int(np.flatnonzero(held.times[lane] != 1)[0])
@@ -135,14 +136,15 @@ class Making:
             )
         return held
 
-    def _of_node(self, held: Summands) -> Tile | None:
-        """The sum over the ranks of a node, each once, if it is that."""
-        first = held.times.argmax(axis=1)
-        there = np.arange(self.values.ranks)[None, :] // self.local == (first // self.local)[:, None]
-        if self.local == self.values.ranks or (held.tile.some & (held.times != there).any(axis=1)).any():
-            return None
-        term = Term(held.tile.term.name, True, self.local) if self.local > 1 else Term(held.tile.term.name)
-        return replace(held.tile, term=term, owner=first)
+    def _of_group(self, held: Summands) -> Tile | None:
+        """The sum over the ranks of a node or of a half, each once, if it is that."""
+        first, ranks = held.times.argmax(axis=1), np.arange(self.values.ranks)[None, :]
+        for size in self.groups:
+            there = ranks // size == (first // size)[:, None]
+            if size < self.values.ranks and not (held.tile.some & (held.times != there).any(axis=1)).any():
+                term = Term(held.tile.term.name, True, size) if size > 1 else Term(held.tile.term.name)
+                return replace(held.tile, term=term, owner=first)
+        return None
 
     def added(self, total: Zero | Summands, more: Held, ranks: Ints) -> Held:
         tile = self.value(more, ranks)
@@ -166,7 +168,7 @@ class Making:
         return Summands(total.tile.within(tile), total.times + one.times)
 
     def _summand(self, tile: Tile) -> Summands:
-        """A summand of one rank, or what the ranks of a node have added up to."""
+        """A summand of one rank, or what the ranks of a group have added up to."""
         times = np.zeros((len(tile.owner), self.values.ranks), np.int16)
         for other in range(max(1, tile.term.ranks)):
             times[np.arange(len(tile.owner)), np.maximum(tile.owner, 0) + other] = 1

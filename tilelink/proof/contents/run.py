@@ -33,7 +33,7 @@ from tilelink.proof.contents.tile import (
 from tilelink.proof.contents.trace import Block, Chosen, Done, where
 from tilelink.proof.contents.values import Mismatch, Values
 from tilelink.proof.findings import Finding
-from tilelink.schedule.index import value_of
+from tilelink.schedule.index import Number, value_of
 from tilelink.schedule.memory import Buffer
 from tilelink.schedule.roles import Schedule
 from tilelink.schedule.steps import SEND_RECEIVE, Call, Compute, Load, Move, Store
@@ -56,8 +56,8 @@ class Run:
         self.findings: dict[int, Finding] = {}
         self.places = {buffer.places for buffer in self.schedule.buffers if buffer.places is not None}
         users = {node.operation.name: node for node in self.values.spec.nodes if isinstance(node.operation, UserOp)}
-        _, *inside = sizes = [value_of(axis.size, self.schedule.sizes) for axis in self.schedule.mesh]
-        self.making = Making(self.values, users, prod(inside or sizes))
+        sizes = [value_of(axis.size, self.schedule.sizes) for axis in self.schedule.mesh]
+        self.making = Making(self.values, users, [prod(sizes[at:]) for at in range(1, len(sizes))])
 
     def all(self, blocks: list[Block]) -> Iterator[Finding]:
         self._inputs()
@@ -171,7 +171,8 @@ class Run:
             dims, found = dims[1:], replace(found, axes=found.axes[1:])
         pieces: tuple[Pieces | None, ...] = tuple(step.pieces[dim] for dim in dims)
         offset = None if step.offset is None else tuple(step.offset[dim] for dim in dims)
-        return replace(found, pieces=pieces if any(pieces) else (), offset=offset)
+        extent = step.step.region.extent[-len(dims) :] if isinstance(step.step, Load) else ()
+        return replace(found, pieces=pieces if any(pieces) else (), offset=offset, shape=_registers(extent))
 
     def _through_parts(self, block: Block, step: Done, parts: Access) -> Held:
         """A box through the parts of all ranks, as one of the value that they are parts of."""
@@ -336,3 +337,12 @@ def _dims_of_tile(access: Access) -> tuple[int, ...]:
     """Dimensions of a tile that is loaded: the last two, where those in front of them select one element."""
     dims = _all_dims(access)
     return dims[-2:] if all((access.sizes[dim] <= 1).all() for dim in dims[:-2]) else dims
+
+
+def _registers(extent: tuple[Number, ...]) -> tuple[int, ...] | None:
+    """The shape of a tile that is loaded so: of what is not cut at the end of a tensor; None if it is not known."""
+    wide = []
+    for side in extent:
+        terms = (side,) if isinstance(side, int) else side.args if side.op == "min" else ()
+        wide.append(min((one for one in terms if isinstance(one, int)), default=0))
+    return tuple(wide) if all(one and one & (one - 1) == 0 for one in wide) else None

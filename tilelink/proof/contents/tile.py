@@ -22,7 +22,7 @@ LEAST_SCORE = -1e30  # with which a fold begins
 
 
 class Term(NamedTuple):
-    """A value of the spec; `summed`: the sum of those of all ranks, or of so many `ranks`, a node, whose first is the owner."""
+    """A value of the spec; `summed`: the sum of those of all ranks, or of so many `ranks`, a group, whose first is the owner."""
 
     name: str
     summed: bool = False
@@ -34,7 +34,7 @@ class Term(NamedTuple):
         return self.ranks > 0
 
     def __str__(self) -> str:
-        over = "the ranks of a node" if self.is_partial else "the ranks"
+        over = f"{self.ranks} ranks" if self.is_partial else "the ranks"
         return f"the sum of {self.name} over {over}" if self.summed else self.name
 
 

@@ -83,7 +83,15 @@ def made_of_user(
         raise Mismatch(f"no operand says where it is along {', '.join(missing)}")
     start, extent = (tuple(of[axis] for axis in op.writes) for of in (starts, extents))
     skip = tuple(one * 0 for one in start)
-    return Tile(values.term(node), tuple(range(len(start))), ranks, start, extent, skip, known)
+    axes = tuple(range(len(start)))
+    return Tile(values.term(node), axes, ranks, start, extent, skip, known, shape=_registers(op, given))
+
+
+def _registers(op: UserOp, given: Mapping[str, str | float | Ints]) -> tuple[int, ...] | None:
+    """The shape of the tile that is made, if the function is given all of it as numbers."""
+    wide = [given.get(f"TILE_{axis.upper()}") for axis in op.writes]
+    numbers = [int(one.flat[0]) if isinstance(one, np.ndarray) else int(float(one)) for one in wide if one is not None]
+    return tuple(numbers) if len(numbers) == len(wide) and all(numbers) else None
 
 
 def column(one: str | float | Ints | None, ranks: Ints) -> Ints:

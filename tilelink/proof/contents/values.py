@@ -224,7 +224,7 @@ class Values:
         zero = np.zeros(len(ranks), np.int64)
         starts = tuple(zero if one is None else one for one in start)
         extents = tuple(zero + 1 if one is None else one for one in extent)
-        shape = max((one.shape for one in of if one.shape), key=len, default=None)
+        shape = max((one.shape for one in of if one.shape), key=lambda one: (len(one), np.prod(one)), default=None)
         axes = tuple(range(len(starts)))
         return Tile(self.term(node), axes, ranks, starts, extents, tuple(skip), known, shape=shape)
 
