@@ -229,13 +229,13 @@ def parts_to_add(schedule: Schedule, exchange: Exchange | None, *, own: bool) ->
             there = rank_at(replace(exchange.order.ranks, first=0, direction=1), begin + STEP)
         return (Parts(there, ranks - begin, exchange),)
     found = list[Parts]()
-    for one in _landings(exchange):
-        first = begin if one.size == 1 else 1
+    for number, one in enumerate(_landings(exchange)):
+        first = 1 if number else begin
         around, place = rank // one.outer * (one.outer // one.size), rank % one.outer
         if one.outer == ranks:
             around, place = 0, rank
         many = one.outer // one.size
         there = around + (place // one.size + first + STEP) % many
         cut = as_sent(exchange) if one.outer == ranks else exchange
-        found.append(Parts(there, many - first, cut, (one.buffer, one.word) if one.size > 1 else None))
+        found.append(Parts(there, many - first, cut, (one.buffer, one.word) if number else None))
     return tuple(parts for parts in found if parts.many)
