@@ -119,6 +119,11 @@ class Topology:
         return min(self.num_ranks, joined)
 
     @property
+    def multicast(self) -> bool:
+        """Whether one store reaches all ranks."""
+        return all(level.multicast for level in self.levels)
+
+    @property
     def ranks_per_half(self) -> int:
         """Ranks of a node that its last level joins to others of it, as sockets are joined: all of a node with one level."""
         inside = [level.size for level in self.levels if level.fabric is not Fabric.NETWORK]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -44,7 +45,9 @@ def test_the_fields_are_a_product() -> None:
     movers: tuple[OwnKernel | Fused, ...] = (OwnKernel(), Fused())
     packets = itertools.product(movers, (Protocol.LL, Protocol.LAMPORT), (1, 2))
     exchanged = {Collective(shots=2, landing=landing) for landing in Landing}
-    assert set(ways) == {Collective(*way) for way in packets} | exchanged | {Collective(), Collective(Library())}
+    of_packets = {Collective(*way) for way in packets}
+    at_once = {replace(one, multicast=True) for one in of_packets if isinstance(one.mover, OwnKernel)}
+    assert set(ways) == of_packets | at_once | exchanged | {Collective(), Collective(Library())}
 
 
 @pytest.mark.parametrize(("operator", "name", "how"), EVERY)
@@ -63,9 +66,10 @@ def test_every_rule_of_fields_forbids_alone() -> None:
     """Some combination breaks it and no other one."""
     movers = (None, OwnKernel(), Fused(), Library())
     every = [
-        (operation, Collective(mover, protocol, shots, landing, adder))
+        (operation, Collective(*way, multicast=multicast))
         for operation in (AllGather, ReduceScatter, ReduceTokens, AllReduce, SendRecv)
-        for mover, protocol, shots, landing, adder in itertools.product(movers, Protocol, (1, 2), Landing, Adder)
+        for multicast in (False, True)
+        for way in itertools.product(movers, Protocol, (1, 2), Landing, Adder)
     ]
     broken = [[reason for rule, reason in FIELD_RULES if rule(operation, how)] for operation, how in every]
     assert {reasons[0] for reasons in broken if len(reasons) == 1} == {reason for _, reason in FIELD_RULES}
@@ -80,6 +84,9 @@ def test_every_rule_of_fields_forbids_alone() -> None:
         (GEMM_AR, {"M": 1 << 20}, MACHINE, {"protocol": "lamport", "shots": "1"}, "more than 524,288 packets"),
         (GEMM_RS, {"N": 33, "M": 8}, MACHINE, {"protocol": "ll", "mover": "Fused()"}, "rows of 66 bytes"),
         (GEMM_AR, {}, topologies.load("l20-pcie", 4), {"protocol": "ll"}, "the links of l20-pcie carry none"),
+        (AG_GEMM, {}, topologies.load("a100-nvswitch", 4), {"multicast": "yes"}, "those of a100-nvswitch do not"),
+        (AG_GEMM, {}, MACHINE, {"multicast": "yes", "mover": "Fused()"}, "only packets of a kernel of its own"),
+        (AG_GEMM, {}, MACHINE, {"multicast": "yes", "protocol": "simple"}, "only packets of a kernel of its own"),
     ],
     ids=str,
 )

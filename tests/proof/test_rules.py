@@ -12,15 +12,19 @@ from tests.pipeline import test_copy_warps as copy_warps
 from tests.pipeline import test_turns as turns
 from tests.pipeline.attention_specs import How
 from tests.pipeline.expert_specs import SPECS
+from tests.pipeline.operators import AG_GEMM
 from tests.proof.test_refuted import AG_CE, AG_SM, MLP_SHARED, RS_CE, RS_FUSED, planned
 from tests.schedule.edits import Change, edit, fields, loads, stores
 from tilelink.elaborate.schedule import elaborated
+from tilelink.ir.enums import Protocol
 from tilelink.ir.schedule import Schedule as Planned
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.rules import RULES, broken_rules
+from tilelink.schedule.index import Index, rank
 from tilelink.schedule.instance import instantiated
-from tilelink.schedule.memory import Access, Buffer
-from tilelink.schedule.roles import CopyEngine, Launch, Network, Phase, PingPong, Plain, Role, Schedule, Sms
+from tilelink.schedule.memory import Access, Buffer, Memory
+from tilelink.schedule.network import TRANSPORTS
+from tilelink.schedule.roles import CopyEngine, Launch, MeshAxis, Network, Phase, PingPong, Plain, Role, Schedule, Sms
 from tilelink.schedule.steps import For
 
 
@@ -32,6 +36,9 @@ def base(name: str) -> Planned:
     if name == "packets":
         sizes = {"T": 64, "F": 64, "H": 64, "E": 4, "K": 2}
         return SPECS["moe_ar"].plan_for(topologies.load("laptop-switch", 2), sizes, "bf16", {"out.protocol": "lamport"})
+    if name == "multicast":
+        pins = {"algorithm": "lamport", "multicast": "yes", "compute": "triton"}
+        return AG_GEMM.plan_for(topologies.load("laptop-switch", 4), {"M": 32, "K": 64, "N": 64}, "bf16", pins)
     if name == "warps":
         return copy_warps.planned(2, How())
     bases = {"ag": AG_CE, "ag by SMs": AG_SM, "rs": RS_CE, "rs fused": RS_FUSED, "mlp": MLP_SHARED}
@@ -101,6 +108,69 @@ CASES: dict[str, tuple[str, Change, dict[str, object], BugClass, str]] = {
         {"stream_waits": False},
         BugClass.REUSE,
         "wait done[0] >= (call - 1) * 2 on a stream",
+    ),
+    "a store by multicast over other links": (
+        "multicast",
+        same,
+        {"multicast": False},
+        BugClass.LINK_ATOMICS,
+        "store own -> x_full_packets[call % 2, rank, 0 : +8, 0 : +64]@peer by multicast",
+    ),
+    "a store by multicast over nodes": (
+        "multicast",
+        edit(MeshAxis, lambda one: replace(one, transport=TRANSPORTS["NVSHMEM put_signal"])),
+        {},
+        BugClass.LINK_ATOMICS,
+        "by multicast",
+    ),
+    "data by multicast": (
+        "multicast",
+        fields(Buffer, lambda one: one.name == "x_full_packets", protocol=Protocol.SIMPLE),
+        {},
+        BugClass.ORDERING,
+        "by multicast, of no packets",
+    ),
+    "each rank at another place": (
+        "multicast",
+        stores("x_full_packets", start=(None, Index("peer"), None, None)),
+        {},
+        BugClass.WRONG_PLACE,
+        "it goes to another place of each rank",
+    ),
+    "peers by multicast": (
+        "multicast",
+        fields(For, lambda one: one.multicast, count=3),
+        {},
+        BugClass.WRONG_PLACE,
+        "its rounds are not all ranks, each once",
+    ),
+    "one peer by multicast": (
+        "multicast",
+        fields(For, lambda one: one.multicast, let=(("peer", rank),)),
+        {},
+        BugClass.WRONG_PLACE,
+        "its rounds are not all ranks, each once",
+    ),
+    "two stores by multicast": (
+        "multicast",
+        edit(For, lambda one: replace(one, body=one.body * 2), lambda one: one.multicast),
+        {},
+        BugClass.WRONG_PLACE,
+        "it is more than one store",
+    ),
+    "what peers do not reach": (
+        "multicast",
+        fields(Buffer, lambda one: one.name == "x_full_packets", memory=Memory.LOCAL),
+        {},
+        BugClass.WRONG_PLACE,
+        "does not lie at one place of all ranks",
+    ),
+    "a store of a network role": (
+        "multicast",
+        fields(Role, lambda one: one.name == "x_full", engine=Network()),
+        {},
+        BugClass.WRONG_PLACE,
+        "no program stores it",
     ),
     "no descriptors": ("ag", same, {"tensor_descriptors": False}, BugClass.WRONG_PLACE, "no tensor descriptors"),
     "rows of an odd number of bytes": (

@@ -5,7 +5,7 @@ Sums are added in the order of the ranks on every rank, so that they are equal b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -33,7 +33,7 @@ _NAMES = ("plane", "row", "col")  # of the first element of a block
 
 def packet_collective(schedule: Schedule, launch: PacketCollective) -> tuple[Phase, ...]:
     """Programs take blocks of a part in turn: they store all of theirs at the peers, before they wait for the same blocks of
-    the peers."""
+    the peers. By multicast they store at all ranks what all ranks get, and take their own packets like those of peers."""
     blocks, ranks, packets = Blocks(schedule, launch), schedule.num_ranks, f"{launch.out}_packets"
     scattered = launch.function == "reduce_scatter" or launch.shots > 1
     to, mine = (PEER, rank) if scattered else (None, None)
@@ -41,31 +41,48 @@ def packet_collective(schedule: Schedule, launch: PacketCollective) -> tuple[Pha
     sent = Store("own", blocks.packets(packets, rank, to, PEER))
     theirs = Load("part", blocks.packets(packets, PEER, mine))
     if launch.function == "all_gather":
-        own_part = Store("own", blocks.of(launch.out, rank))
-        taken = _to_peers(ranks, theirs, Store("part", blocks.of(launch.out, PEER)))
-        sending = blocks.phase("blocks to the peers", load, _to_peers(ranks, sent), own_part)
+        own_part = () if launch.multicast else (Store("own", blocks.of(launch.out, rank)),)
+        taken = _of_all(launch, ranks, theirs, Store("part", blocks.of(launch.out, PEER)))
+        sending = blocks.phase("blocks to the peers", load, _to_all(launch, ranks, sent), *own_part)
         return sending, blocks.phase("blocks of the peers", taken)
-    first: tuple[Step, ...] = (_to_peers(ranks, load, sent),) if scattered else (load, _to_peers(ranks, sent))
+    first: tuple[Step, ...] = (_to_peers(ranks, load, sent),) if scattered else (load, _to_all(launch, ranks, sent))
     in_dtype = f"in_{schedule.buffer(launch.out).dtype}"
     own = Compute(("part",), in_dtype, ("summand",))
-    total: tuple[Step, ...] = (
-        Load("summand", blocks.of(launch.operand, mine)),  # it is on its way while packets are awaited
+    # it is on its way while packets are awaited
+    summand: tuple[Step, ...] = (Load("summand", blocks.of(launch.operand, mine)),)
+    part: Step = If(PEER, rank, (own,), (theirs,))
+    if launch.multicast and not scattered:
+        summand, part = (), theirs
+    total = (
+        *summand,
         Compute(("sum",), "zeros", shape=blocks.tile),
-        For(
-            "peer", ranks, (If(PEER, rank, (own,), (theirs,)), Compute(("sum",), "add", ("sum", "part"))), unrolled=True
-        ),
-        Store("sum", blocks.of(launch.out, rank if launch.shots > 1 else None)),
+        For("peer", ranks, (part, Compute(("sum",), "add", ("sum", "part"))), unrolled=True),
     )
+    stored = Store("sum", blocks.of(launch.out, rank if launch.shots > 1 else None))
     if launch.shots == 1:
-        return blocks.phase("summands to the peers", *first), blocks.phase("sums", *total)
-    sums = f"{launch.out}_sums"
-    tell = _to_peers(ranks, Store("sum", blocks.packets(sums, rank, rank, PEER)))
-    take = _to_peers(ranks, Load("part", blocks.packets(sums, PEER, PEER)), Store("part", blocks.of(launch.out, PEER)))
+        return blocks.phase("summands to the peers", *first), blocks.phase("sums", *total, stored)
+    sums, own_sum = f"{launch.out}_sums", () if launch.multicast else (stored,)
+    tell = _to_all(launch, ranks, Store("sum", blocks.packets(sums, rank, rank, PEER)))
+    taken_sum = Load("part", blocks.packets(sums, PEER, PEER))
+    take = _of_all(launch, ranks, taken_sum, Store("part", blocks.of(launch.out, PEER)))
     return (
         blocks.phase("summands to the peers", *first),
-        blocks.phase("sums of the own part, to the peers", *total, tell),
+        blocks.phase("sums of the own part, to the peers", *total, *own_sum, tell),
         blocks.phase("sums of the peers", take),
     )
+
+
+def _to_all(launch: PacketCollective, ranks: int, packets: Store) -> For:
+    """What all ranks get: to each peer, or to all ranks at once."""
+    if not launch.multicast:
+        return _to_peers(ranks, packets)
+    return For("step", ranks, (packets,), (("peer", (rank + STEP) % ranks),), unrolled=True, multicast=True)
+
+
+def _of_all(launch: PacketCollective, ranks: int, *body: Step) -> For:
+    """From each rank whose packets come here, the own one last."""
+    peers = _to_peers(ranks, *body)
+    return replace(peers, count=ranks) if launch.multicast else peers
 
 
 def _to_peers(ranks: int, *body: Step) -> For:

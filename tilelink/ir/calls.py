@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import gcd
 
 from tilelink.ir.dtype import DTYPE_BYTES
@@ -13,6 +13,7 @@ from tilelink.ir.ops.states import Merged
 from tilelink.ir.ops.user_fold import UserFold
 from tilelink.ir.order import RankOrder
 from tilelink.ir.routed import Placed, Routed, RowLists, Sent, Tables
+from tilelink.ir.serialize import LATER
 from tilelink.ir.steps import Operand, Wait
 
 
@@ -175,6 +176,7 @@ class PacketCollective(CollectiveCall):
     on before all have done their blocks.
     Where loads and stores reach the `per_node` ranks of a node alone, an all_gather has `puts` more programs. These store
     packets of `put_block` for itself and put them to the rank of the same place on each other node, which hands them on.
+    With `multicast`, packets that all ranks get go to them by one store, to the own rank as well, which takes them like others.
     There are two sets of packets, for calls in turn. A program comes to the second call after this one only when every peer has
     begun the next one, and so has read this set, and emptied it where packets say by that that they have not arrived.
     """
@@ -190,6 +192,7 @@ class PacketCollective(CollectiveCall):
     per_node: int = 0  # 0: they reach all ranks
     puts: int = 0
     put_block: int = 0  # packets
+    multicast: bool = field(default=False, metadata=LATER)
 
     @property
     def sms(self) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilelink.ir.enums import Choice, Protocol
 from tilelink.ir.movers import Fused, Library, OwnKernel
 from tilelink.ir.nodes import TileShape
+from tilelink.ir.serialize import LATER
 
 
 class Landing(Choice):
@@ -28,6 +29,7 @@ class Adder(Choice):
 class Collective:
     """`mover`: of all bytes; None: exchanges of chunks carry it out, each of which has a mover of its own. `Fused`: the tiles
     that make what is added, or read what is gathered. `shots`: 2 if parts go to their ranks, and then their sums to all.
+    `multicast`: packets that all ranks get go to them by one store.
 
     Of states that ranks merge, `splits` programs have a share of the own tokens each, and so a state; `tile`: of heads that
     share keys, tokens that are taken at once, and elements of a head."""
@@ -39,6 +41,7 @@ class Collective:
     adder: Adder = Adder.SENDER
     splits: int = 0
     tile: TileShape | None = None
+    multicast: bool = field(default=False, metadata=LATER)
 
     @property
     def by_chunks(self) -> bool:

@@ -334,7 +334,7 @@ class _Expansion:
         if chosen.by_packets:
             within = chosen.in_tiles and kind is Kind.GATHER
             relation = replace(relation, protocol=chosen.protocol, shots=chosen.shots, within=within)
-            relation = replace(relation, in_tiles=chosen.in_tiles and not within)
+            relation = replace(relation, in_tiles=chosen.in_tiles and not within, multicast=chosen.multicast)
         self.nodes.append(relation)
 
     def _op(self, node: BoundNode, operation: TileOperation, out: str, inputs: tuple[str, ...]) -> None:

@@ -144,7 +144,8 @@ class Relation:
     `part` is the shape of one part. `stacked`: the target has a leading dimension of ranks instead of concatenating along
     `dim`. `library`: carried out by one library call, which is also how a relation can be `summed` (REDUCE always is), or, if
     the `protocol` is one of packets, by one kernel that does what such a call would, in so many `shots`; `in_tiles`: by the
-    kernel that makes the source, tile by tile; `within`: by the kernel that reads the value first, before its tiles.
+    kernel that makes the source, tile by tile; `within`: by the kernel that reads the value first, before its tiles;
+    `multicast`: packets that all ranks get go to them by one store.
     """
 
     name: str  # value delivered
@@ -162,6 +163,7 @@ class Relation:
     in_tiles: bool = False
     shots: int = 1
     within: bool = False
+    multicast: bool = False
 
     @property
     def by_packets(self) -> bool:

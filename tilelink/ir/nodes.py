@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, TypeVar
 
 from tilelink.ir.calls import LibraryCollective, LibraryOp, ListPlaces, ListRows, PacketCollective, SortRows, StateMerge
@@ -11,6 +11,7 @@ from tilelink.ir.enums import Choice
 from tilelink.ir.movers import ChunkMover, Transfer
 from tilelink.ir.order import ChunkOrder, Cut, Die, TileOrder
 from tilelink.ir.routed import Placed, Routed, Sent
+from tilelink.ir.serialize import LATER
 from tilelink.ir.steps import Step
 
 
@@ -381,9 +382,8 @@ class Finish:
 _Between = Begin | AwaitPeers | Publish | TellPlace | MoveRows | Finish  # ranks
 # programs of the kernel behind them may carry these out, before all else: `within`
 BeforeKernel = AwaitPeers | Publish | TellPlace | MoveRows | PacketCollective
-_Index = SortRows | ListRows | ListPlaces
 _Calls = LibraryOp | LibraryCollective | PacketCollective | StateMerge
-Launch = _Between | Kernel | CopyProgram | CopyOwn | _Calls | _Index
+Launch = _Between | Kernel | CopyProgram | CopyOwn | _Calls | SortRows | ListRows | ListPlaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,3 +397,4 @@ class Machine:
     tensor_descriptors: bool
     stream_waits: bool  # a stream can wait for a word of memory
     peer_atomics: bool  # every link between ranks carries atomics
+    multicast: bool = field(default=False, metadata=LATER)  # one store reaches all ranks

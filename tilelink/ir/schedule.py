@@ -164,9 +164,11 @@ class Schedule:
 
     @property
     def hash(self) -> str:
-        """First 16 hex digits of the SHA-256 of all that ranks must agree on: predicted times and source text are not."""
+        """First 16 hex digits of the SHA-256 of all that ranks must agree on: predicted times and source text are not, and what
+        its links could do besides."""
         nodes = tuple(replace(node, line="") for node in self.spec.nodes)
-        bare = replace(self, predicted_us=0.0, spec=replace(self.spec, source=(), nodes=nodes))
+        machine = replace(self.machine, multicast=False)
+        bare = replace(self, predicted_us=0.0, machine=machine, spec=replace(self.spec, source=(), nodes=nodes))
         return hashlib.sha256(bare.to_json().encode()).hexdigest()[:16]
 
 

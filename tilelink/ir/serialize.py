@@ -1,6 +1,7 @@
 """JSON in both directions for IR nodes: `{"type": "CommSms", "num_sms": 16}`, enums as `{"enum": "Transfer.PUSH"}`.
 
-The format is stable: a field may be added with a default, none changes its meaning within a major version.
+The format is stable: a field may be added with a default, none changes its meaning within a major version. A field that is
+`LATER` is written only where it is not its default, so that text and hash of older schedules stay.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from enum import Enum
+from types import MappingProxyType
+
+LATER = MappingProxyType({"later": True})  # metadata of a field
 
 
 def encode(node: object) -> object:
@@ -16,8 +20,13 @@ def encode(node: object) -> object:
     if isinstance(node, Enum):
         return {"enum": f"{type(node).__name__}.{node.name}"}
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        fields = {field.name: encode(getattr(node, field.name)) for field in dataclasses.fields(node)}
-        return {"type": _declaring(type(node)).__name__, **fields}
+        values = {field: getattr(node, field.name) for field in dataclasses.fields(node)}
+        told = {
+            field.name: encode(value)
+            for field, value in values.items()
+            if not (field.metadata.get("later") and value == field.default)
+        }
+        return {"type": _declaring(type(node)).__name__, **told}
     if isinstance(node, tuple):
         return [encode(item) for item in node]
     assert node is None or isinstance(node, str | int | float), f"{type(node).__name__} is not an IR node"

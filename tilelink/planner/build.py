@@ -69,6 +69,7 @@ def build(problem: Problem) -> Schedule:
             topology.gpu.tensor_descriptors,
             topology.gpu.stream_wait_value,
             peer_atomics(topology, inside=True),
+            topology.multicast,
         ),
         choices=tuple(texts(decided(problem.structure, problem.choices)).items()),
         decided=problem.choices,

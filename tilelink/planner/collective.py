@@ -48,7 +48,8 @@ def collective(
     per_sm = min(_MOST_PER_SM, -(-blocks // free_sms))
     programs = min(free_sms * per_sm, blocks)
     by = relation.protocol, relation.shots
-    return PacketCollective(function, relation.name, source, packets, programs, _BLOCK, per_sm, *by)
+    made = PacketCollective(function, relation.name, source, packets, programs, _BLOCK, per_sm, *by)
+    return replace(made, multicast=relation.multicast)
 
 
 def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -> PacketCollective:

@@ -1,7 +1,7 @@
 """How each collective of a spec may be carried out: every combination of independent fields that breaks no rule of a table.
 
-A rule has the reason that a user reads. The fields are pins of the collective: `shots`, `protocol`, `landing`, and `mover`
-where no exchanges of chunks carry it out.
+A rule has the reason that a user reads. The fields are pins of the collective: `shots`, `protocol`, `landing`,
+`multicast`, and `mover` where no exchanges of chunks carry it out.
 """
 
 from __future__ import annotations
@@ -72,6 +72,10 @@ Rule = tuple[Callable[[Candidate], bool], Callable[[Candidate], str]]  # broken,
 # of fields alone
 FIELD_RULES: tuple[tuple[Callable[[type, Collective], bool], str], ...] = (
     (
+        lambda _, how: how.multicast and not (how.by_packets and isinstance(how.mover, OwnKernel)),
+        "only packets of a kernel of its own go to all ranks by one store: mover=OwnKernel(), and protocol=ll or lamport",
+    ),
+    (
         lambda operation, how: operation is SendRecv and how != Collective(),
         "a send_recv goes through slots, in one shot",
     ),
@@ -96,6 +100,10 @@ FIELD_RULES: tuple[tuple[Callable[[type, Collective], bool], str], ...] = (
         "the library decides itself how many shots it takes",
     ),
     (
+        lambda operation, how: how.multicast and operation not in (AllGather, AllReduce),
+        "each rank gets other packets of it, and one store brings all ranks the same",
+    ),
+    (
         lambda operation, how: how.adder is Adder.RECEIVER and operation is not ReduceTokens,
         "only of what experts on several ranks make rows travel before they are added",
     ),
@@ -106,6 +114,16 @@ FIELD_RULES: tuple[tuple[Callable[[type, Collective], bool], str], ...] = (
 )
 
 RULES: tuple[Rule, ...] = (
+    (
+        lambda x: x.how.multicast and x.topology.num_nodes > 1,
+        lambda x: (
+            f"one store reaches the ranks of a node, and {x.topology.name} has several: there is no multicast=yes"
+        ),
+    ),
+    (
+        lambda x: x.how.multicast and not x.topology.multicast,
+        lambda x: f"one store reaches all ranks where all links have multicast, and those of {x.topology.name} do not",
+    ),
     (
         lambda x: x.topology.num_nodes > 1 and not x.how.by_library and not _over_nodes(x.operation, x.how),
         lambda x: (
@@ -164,8 +182,11 @@ def _over_nodes(operation: type, how: Collective) -> bool:
 def _every() -> tuple[Collective, ...]:
     """All combinations of fields: exchanges first, the library last."""
     movers = (None, OwnKernel(), Fused(), Library())
-    found = product((1, 2), Protocol, movers, Landing, Adder)
-    every = [Collective(mover, protocol, shots, landing, adder) for shots, protocol, mover, landing, adder in found]
+    found = product((False, True), (1, 2), Protocol, movers, Landing, Adder)
+    every = [
+        Collective(mover, protocol, shots, landing, adder, multicast=multicast)
+        for multicast, shots, protocol, mover, landing, adder in found
+    ]
     return tuple(sorted(every, key=lambda how: (how.by_library, not how.by_chunks)))
 
 
@@ -237,6 +258,7 @@ def collective_fields(operation: type, how: Collective) -> dict[AnyField, object
         fields.ADDER: operation is not ReduceTokens,
         fields.SPLITS: True,
         fields.FOLD: True,
+        fields.MULTICAST: not how.multicast,
     }
     return {field: value for field, value in _all_fields(how).items() if not idle.get(field, False)}
 
@@ -273,6 +295,12 @@ def why_none_fits(spec: BoundSpec, topology: Topology, pins: Pins) -> str:
     return ""
 
 
+def why_not_here(spec: BoundSpec, topology: Topology, pins: Pins) -> str:
+    """The same, where it is sizes or the machine that no such way goes with, or nothing."""
+    reason = why_none_fits(spec, topology, pins)
+    return "" if reason in {one for _, one in FIELD_RULES} else reason
+
+
 def _all_fields(how: Collective) -> dict[AnyField, object]:
     """Values of all fields, whether they are choices or not."""
     mover = {} if how.mover is None else {fields.MOVER: how.mover}
@@ -283,6 +311,7 @@ def _all_fields(how: Collective) -> dict[AnyField, object]:
         fields.ADDER: how.adder,
         fields.SPLITS: how.splits,
         fields.FOLD: how.tile,
+        fields.MULTICAST: how.multicast,
         **mover,
     }
 

@@ -114,7 +114,8 @@ ADDER = _words("adder", "sums of rows of experts on several ranks", {one: str(on
 MOVER = Field("mover", "collectives", _mover, pin_text)
 SPLITS = Field("splits", "attention of one query a sequence, folds of your own", _number, str)
 FOLD = Field("fold", "states that ranks merge", _fold, _tile_text)  # heads x tokens x elements of a head
-OF_COLLECTIVES: tuple[AnyField, ...] = (SHOTS, PROTOCOL, LANDING, ADDER, MOVER, SPLITS, FOLD)
+MULTICAST = _words("multicast", "packets that all ranks get", {True: "yes"})
+OF_COLLECTIVES: tuple[AnyField, ...] = (SHOTS, PROTOCOL, LANDING, ADDER, MOVER, SPLITS, FOLD, MULTICAST)
 
 TRANSFER = _words("transfer", _CHUNKED, {one: str(one.value) for one in Transfer})
 CHUNKS = Field("chunks", _CHUNKED, _number, str)

@@ -113,10 +113,19 @@ def queue_us(topology: Topology, exchange: Exchange, element_bytes: int, consume
     return exchange.chunks * each + there
 
 
-def packets_us(topology: Topology, packets: int, shots: int, *, within: bool = False, beside: bool = False) -> float:
+def packets_us(
+    topology: Topology,
+    packets: int,
+    shots: int,
+    *,
+    within: bool = False,
+    beside: bool = False,
+    multicast: bool = False,
+) -> float:
     """A collective that sends and receives so many packets to and from each peer in each of so many shots, with its launch, or
     with what its programs wait for each other `within` a kernel; `beside` others, what their launch takes longer. A packet takes
-    as long whatever of it is data."""
+    as long whatever of it is data. By `multicast` a rank sends once what all ranks get, but as many packets arrive, and its own
+    ones with them: predicted, and never measured."""
     if topology.num_nodes > 1:
         return _packet_rails_us(topology, packets, beside=beside)
     ranks = topology.num_ranks
@@ -124,7 +133,8 @@ def packets_us(topology: Topology, packets: int, shots: int, *, within: bool = F
     there = max(level.signal_us for level in topology.levels)
     start = _ALL_PROGRAMS_US if within else _PACKET_LAUNCH_SHARE * topology.gpu.kernel_launch_us
     start += _SHOT_US * (shots - 1)
-    passed = shots * (ranks - 1) * PACKET_BYTES * packets / (PACKET_SHARE * link) / 1e3
+    arrive = shots * (ranks - 1) + multicast
+    passed = arrive * PACKET_BYTES * packets / (PACKET_SHARE * link) / 1e3
     return passed if beside else start + shots * there + passed
 
 

@@ -30,7 +30,7 @@ from tilelink.planner.choices import (
     pin_name,
     texts,
 )
-from tilelink.planner.collectives import collective_pins, legal_collectives, why_none_fits
+from tilelink.planner.collectives import collective_pins, legal_collectives, why_none_fits, why_not_here
 from tilelink.planner.fields import likely, pin_text
 from tilelink.planner.in_library import in_library
 from tilelink.planner.options import compute_options, exchange_options
@@ -81,7 +81,7 @@ def checked_pins(spec: BoundSpec, topology: Topology, pins: Mapping[str, object]
         pin = _pin(name)
         covered = space.covered(pin) if pin is not None else []
         if pin is None or not covered:
-            _nothing_to_pin(spec, space, name, text)
+            _nothing_to_pin(spec, topology, name, text)
         value = pin[1].parsed(text)
         if not any(value in space.names[one] or _has_meaning(space, one, value, topology) for one in covered):
             raise _illegal(spec, topology, pin, given)
@@ -157,8 +157,12 @@ def _legal(spec: BoundSpec, topology: Topology, pin: Pin, values: Iterable[objec
     return [pin[1].text(value) for value in ordered if _leads_somewhere(spec, topology, {**others, pin: value})]
 
 
-def _nothing_to_pin(spec: BoundSpec, space: Space, name: str, value: str) -> NoReturn:
-    """Raises IdlePin for a choice that other specs or other values have, and UnknownPin for what is no choice at all."""
+def _nothing_to_pin(spec: BoundSpec, topology: Topology, name: str, value: str) -> NoReturn:
+    """Raises IllegalPin for a choice that other machines have, IdlePin for one that other specs or other values have, and
+    UnknownPin for what is no choice at all."""
+    space, asked = _space(spec, topology), _read({name: value})
+    if asked and (reason := why_not_here(spec, topology, asked)):
+        raise IllegalPin(name=name, value=value, reason=reason, hint="", legal="none on this machine")
     known, applies = space.known(), {**{one.name: one.applies for one in fields.BY_NAME.values()}, ALIAS: "collectives"}
     owner, _, field_name = name.rpartition(".")
     values = {node.output.name for node in spec.nodes} | {one for one, _ in space.names}

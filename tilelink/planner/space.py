@@ -189,6 +189,8 @@ def _tried(operation: type, name: str, legal: tuple[Collective, ...], pins: Pins
 
 def _left_out(how: Collective, legal: tuple[Collective, ...], *, gathers: bool, reuses: bool) -> tuple[AnyField, ...]:
     """Fields that pins must ask for, all of them, or else this way to carry out a collective is not tried."""
+    if how.multicast:  # no machine has run it
+        return (fields.MULTICAST, *_left_out(replace(how, multicast=False), legal, gathers=gathers, reuses=reuses))
     if how.landing is Landing.REUSED and not reuses:
         return (fields.LANDING,)
     if how.in_tiles and how.shots > 1:  # never timed

@@ -16,6 +16,7 @@ from tilelink.ir.warpgroups import GROUP_WARPS
 from tilelink.proof.broken import Broken
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.findings import Finding
+from tilelink.proof.multicast import not_one_store, of_no_packets, over_other_links
 from tilelink.schedule.index import Index, Number, difference, names_in, rank, tables_in
 from tilelink.schedule.memory import Access, Buffer, Memory, Region
 from tilelink.schedule.merging import merge_of
@@ -302,6 +303,9 @@ def _why_not_paced(region: Region, buffer: Buffer) -> str:
 RULES: tuple[Rule, ...] = (
     Rule(BugClass.RESIDENCY, "those that wait do not leave theirs", _residency),
     Rule(BugClass.LINK_ATOMICS, "links of the machine carry no atomics of peers", _links),
+    Rule(BugClass.LINK_ATOMICS, "one store reaches ranks of one node, over links with multicast", over_other_links),
+    Rule(BugClass.ORDERING, "no signal tells of what one store brings to all ranks", of_no_packets),
+    Rule(BugClass.WRONG_PLACE, "one store goes to the same place of each rank", not_one_store),
     Rule(BugClass.REUSE, "streams of the machine wait for no word of memory", _stream_waits),
     Rule(BugClass.WAIT_TOO_LITTLE, "entries are looked up as they lay there", _tables_made),
     Rule(BugClass.WRONG_PLACE, "hardware describes no such tensor", _described),

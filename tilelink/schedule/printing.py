@@ -182,7 +182,8 @@ def _steps(body: tuple[Step, ...], indent: str) -> Iterator[Line]:
     for step in body:
         match step:
             case For():
-                yield Line(f"{indent}for {step.variable} < {spelled(step.count)}{_let(step.let, ': ')}:", step)
+                how = " by multicast" * step.multicast
+                yield Line(f"{indent}for {step.variable} < {spelled(step.count)}{how}{_let(step.let, ': ')}:", step)
                 yield from _steps(step.body, indent + INDENT)
             case If():
                 if step.body:

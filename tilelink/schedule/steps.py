@@ -137,13 +137,18 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`body` for 0, 1, ... below `count`. `unrolled`: the number of rounds is small, and printed code repeats the body."""
+    """`body` for 0, 1, ... below `count`. `unrolled`: the number of rounds is small, and printed code repeats the body.
+
+    `multicast`: one operation of the links does all rounds, in any order. The body is a store of packets at the same place of
+    each rank, the own one too.
+    """
 
     variable: str
     count: Number
     body: tuple[Step, ...]
     let: Let = ()
     unrolled: bool = False
+    multicast: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,11 @@ def all_steps(schedule: Schedule) -> Iterator[Step]:
         yield from steps_in(phase.body)
 
 
+def multicasts(schedule: Schedule) -> bool:
+    """Whether it stores at all ranks at once."""
+    return any(isinstance(step, For) and step.multicast for step in all_steps(schedule))
+
+
 def steps_in(body: tuple[Step, ...]) -> Iterator[Step]:
     for step in body:
         yield step
