@@ -96,17 +96,19 @@ _JOIN = (
 TITLES = {
     "NvshmemFabric": "fabric: torch symmetric memory over NVSHMEM",
     "SymmetricMemoryFabric": "fabric: torch symmetric memory",
+    "MulticastFabric": "fabric: torch symmetric memory with multicast",
     "HostsFabric": "fabric: torch symmetric memory on each host, NCCL between hosts",
     "TritonDistFabric": "fabric: the runtime of Triton-distributed",
     "AmdFabric": "fabric: none for AMD GPUs yet",
 }
 NO_HOST_CODE = "It does not run on GPUs: tilelink has no host code for AMD GPUs yet. Emulated ranks run it."
+NO_GPUS_YET = "Emulated ranks have run it; no GPUs have, for want of multicast."
 UNTRIED = "Nothing has run its host code on AMD GPUs yet."
 
 
-def dialect(target: str, arch: str, *, sends: bool = False) -> Dialect:
-    """The spelling of `target` for GPUs of `arch`; if a library `sends` to other hosts, with the memory of peers on the own one.
-    Raises UnknownTarget or TargetNotForGpu."""
+def dialect(target: str, arch: str, *, sends: bool = False, multicasts: bool = False) -> Dialect:
+    """The spelling of `target` for GPUs of `arch`; if a library `sends` to other hosts, with the memory of peers on the own one;
+    if a kernel `multicasts`, with an address of all ranks at once. Raises UnknownTarget or TargetNotForGpu."""
     known = (*TARGETS, NVSHMEM)
     if target not in known:
         raise UnknownTarget(target=target, hint=did_you_mean(target, known), known=", ".join(known))
@@ -133,6 +135,12 @@ def dialect(target: str, arch: str, *, sends: bool = False) -> Dialect:
         imports, fabrics = _triton("socket"), (*stock.fabrics, "hosts")
         opens = (*_JOIN[:-1], "fabric = HostsFabric()")
         return replace(stock, imports=imports, fabrics=fabrics, fabric="HostsFabric", opens=opens)
+    if target == "triton" and multicasts and nvidia:
+        stock = dialect(target, arch)
+        opens, fabrics = (*_JOIN[:-1], "fabric = MulticastFabric()"), (*stock.fabrics, "multicast")
+        helpers = (*stock.helpers, "multicast")
+        made = replace(stock, helpers=helpers, fabrics=fabrics, fabric="MulticastFabric", opens=opens)
+        return replace(made, caveat=NO_GPUS_YET)
     if target == "triton":
         return Dialect(
             target=target,

@@ -70,6 +70,15 @@ class LastNotAtEnd(TileLinkError):
     )
 
 
+class NoMulticastInTarget(TileLinkError):
+    """Facts: schedule, target, arch."""
+
+    template = (
+        "schedule {schedule!r} stores at all ranks at once, which target {target} has no printed form for on {arch}.\n"
+        "Legal: --target triton for NVIDIA GPUs, or a plan without multicast=yes."
+    )
+
+
 class NothingToPut(TileLinkError):
     """Facts: schedule, target."""
 

@@ -7,11 +7,12 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+from lowering.dialect import Dialect
 from lowering.embed import decorated, embed_both, globals_of, named_imports, reached
 from lowering.source import Source
 from lowering.steps.constants import Constants
 from lowering.steps.distributed import returning_tokens
-from lowering.steps.errors import SizeKnownOnCall
+from lowering.steps.errors import NoMulticastInTarget, SizeKnownOnCall
 from lowering.steps.folding import folded
 from lowering.steps.frame import Frame
 from lowering.steps.gluon import for_gpu, pieces_flushed
@@ -33,7 +34,7 @@ from tilelink.schedule.instance import with_origins
 from tilelink.schedule.printing import printed
 from tilelink.schedule.roles import Network, Schedule
 from tilelink.schedule.steps import SEND_RECEIVE, Call
-from tilelink.schedule.walk import all_steps
+from tilelink.schedule.walk import all_steps, multicasts
 
 
 def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None, target: str = "triton") -> str:
@@ -47,6 +48,14 @@ def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None,
     schedule = for_gpu(with_origins(schedule), arch, spelling.gluon)
     exact = returning_tokens(schedule, exact_signals(schedule)) if spelling.tokens else frozenset[str]()
     return print_file(passes(schedule, exact, puts=spelling.puts), arch, around, target, exact)
+
+
+def spelling_of(schedule: Schedule, target: str, arch: str) -> Dialect:
+    """The dialect in which the file of `schedule` is written. Raises UnknownTarget, TargetNotForGpu, and NoMulticastInTarget."""
+    spelling = dialect(target, arch, sends=sends(schedule), multicasts=multicasts(schedule))
+    if multicasts(schedule) and spelling.fabric != "MulticastFabric":
+        raise NoMulticastInTarget(schedule=schedule.name, target=target, arch=arch)
+    return spelling
 
 
 def sends(schedule: Schedule) -> bool:
@@ -71,7 +80,7 @@ def print_file(
     exact: frozenset[str] = frozenset(),
 ) -> str:
     """The same of a schedule that has gone through all passes."""
-    spelling = dialect(target, arch, sends=sends(schedule))
+    spelling = spelling_of(schedule, target, arch)
     packed, anew = relative(in_packets(schedule))
     taken = checked_names(schedule)
     words, constants = laid_out(packed, elements_in_packets(schedule), anew, taken), Constants(taken)

@@ -36,7 +36,8 @@ class Frame:
         names = set(needs)
         order: list[str] = []
         for buffer in self.schedule.buffers:
-            order += [one for one in (buffer.name, f"{buffer.name}_peers", f"{buffer.name}_there") if one in names]
+            beside = (f"{buffer.name}_{one}" for one in ("peers", "multicast", "there"))
+            order += [one for one in (buffer.name, *beside) if one in names]
             order += sorted(one for one in names if one.startswith(f"{buffer.name}_desc"))
         order += [table.name for table in self.schedule.tables if table.name in names]
         order += [one for one in PARAMETERS if one in names]

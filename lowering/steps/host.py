@@ -22,7 +22,7 @@ from tilelink.schedule.index import replaced
 from tilelink.schedule.memory import Buffer, Memory, Table
 from tilelink.schedule.roles import Launch, Network, Sms
 from tilelink.schedule.steps import Call
-from tilelink.schedule.walk import all_steps
+from tilelink.schedule.walk import all_steps, multicasts
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,8 @@ class HostClass:
         self.out.line(f"NUM_RANKS = {self.schedule.num_ranks}")
         self.out.line(f"NUM_SMS = {self._resident()}  # all spinning programs fit on so many SMs at once")
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
+        if multicasts(self.schedule):
+            self.out.line("MULTICAST = True  # kernels store at all ranks at once")
         if not self.around.peer_atomics:
             self.out.line("PEER_ATOMICS = False  # the links need no remote atomics")
         for layout in dict.fromkeys(found.layout for _, found in self._described() if found.layout):
@@ -330,8 +332,9 @@ class HostClass:
             return f"self.{name}"
         if any(name == f"{one.name}_pool" for one in self.pools):
             return f"self.{name}"
-        if name.endswith("_peers") and name[: -len("_peers")] in self.buffers:
-            return f"self.{name[: -len('_peers')]}.pointers"
+        for beside, attribute in (("_peers", "pointers"), ("_multicast", "multicast")):
+            if name.endswith(beside) and name.removesuffix(beside) in self.buffers:
+                return f"self.{name.removesuffix(beside)}.{attribute}"
         return name
 
     def _describe(self) -> None:

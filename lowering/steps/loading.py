@@ -7,7 +7,7 @@ from math import prod
 from lowering.source import Chain, Source
 from lowering.steps.choices import Choice, choice_of, choices
 from lowering.steps.descriptors import Described
-from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
+from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element, stored
 from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope
 from lowering.steps.ranks import store_at_ranks_of_rows, through_all
@@ -158,6 +158,9 @@ class Loading(Signalling):
 
     def loop(self, step: For) -> None:
         """Addresses at peers are looked up in front of a loop that stays at one."""
+        if step.multicast:
+            self._by_multicast(step)
+            return
         if step.variable == "tile" or self.as_one(step):
             super().loop(step)
             return
@@ -176,6 +179,18 @@ class Loading(Signalling):
                 self._choose(choice)
         super().loop(step)
         self.regions.remote, self.added = before, outside
+
+    def _by_multicast(self, step: For) -> None:
+        """One store for all rounds, at the multicast address of the buffer."""
+        (store,) = step.body
+        assert isinstance(store, Store) and not self.buffers[store.region.buffer].places, "as the proof asks for"
+        buffer, address = self.buffers[store.region.buffer], f"{store.region.buffer}_multicast"
+        self.needs[address] = ""
+        before, base = self.regions.remote, f"on_every_rank({address}, tl.{stored(buffer)})"
+        self.regions.remote = {**before, (buffer.name, store.region.at): (base, base)}
+        place = self._place(store.value, store.region, store)
+        self.regions.remote = before
+        self.out.call("multicast_packets(", [place.pointers, store.value, *self._packets(buffer), *place.masks])
 
     def _merge(self, merge: Merge) -> None:
         """All states at once."""

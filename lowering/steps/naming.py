@@ -25,7 +25,7 @@ _OF_TILES = ("tile", "lane", "rows_left", "cols_left", "rows_of_lanes", "cols_of
 _OF_TOKENS = ("dl", "token_of_wait")
 OF_POOLS = ("pool", "here")  # the addresses of all places, and the number of the one that this call has
 # what printed code calls beside a buffer
-_OF_BUFFERS = ("peers", "desc", "desc_of_parts", "moved", "remote", "awaited", "desc_awaited")
+_OF_BUFFERS = ("peers", "multicast", "desc", "desc_of_parts", "moved", "remote", "awaited", "desc_awaited")
 _OF_TURNS = ("there", "ring", "piece", "pieces", "piece_loaded", "moves")  # the same where groups of warps take turns
 
 

@@ -7,9 +7,9 @@ from lowering.header import print_header
 from lowering.host_doc import print_doc
 from lowering.source import Source
 from lowering.steps.errors import NothingToPut
-from lowering.steps.file import Around, lower, sends
+from lowering.steps.file import Around, lower, spelling_of
 from lowering.steps.renaming import with_own_names
-from lowering.targets import NVSHMEM, dialect
+from lowering.targets import NVSHMEM
 from tilelink.elaborate.rails import puts_words
 from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.matrices import names_of_matrices
@@ -20,7 +20,7 @@ def lower_planned(planned: Schedule, target: str = "triton") -> str:
     """Source text of `planned` in the language of `target`, printed from its steps. Raises UnknownTarget, and errors of
     `lowering.steps.errors`."""
     steps, doc, head = elaborated(planned), Source(), Source()
-    spelling = dialect(target, planned.machine.arch, sends=sends(steps))
+    spelling = spelling_of(steps, target, planned.machine.arch)
     if target == NVSHMEM and not puts_words(planned):
         raise NothingToPut(schedule=planned.name, target=target)
     print_header(head, planned, spelling, kernels=True)

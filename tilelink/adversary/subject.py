@@ -70,6 +70,7 @@ def of_schedule(schedule: Schedule, source: str, command: str = "", build: Build
         lambda inputs: outputs_with_bounds(schedule.spec, inputs, library_values(schedule)),
         schedule.spec.outputs,
         peer_atomics=schedule.machine.peer_atomics,
+        multicast=schedule.machine.multicast,
         command=command,
     )
 

@@ -42,5 +42,5 @@ def assembly_kind(text: str) -> tuple[Kind | None, bool]:
 
 def assembly_guard(text: str) -> int | None:
     """Which operand has to differ from 0 for the access to happen, where the text says so; behind one result."""
-    found = re.search(r"setp\.ne\.s32 (\w+), \$(\d+), 0;.*@\1 (?:ld|st|atom|red)\.", text)
+    found = re.search(r"setp\.ne\.s32 (\w+), \$(\d+), 0;.*@\1 (?:multimem\.)?(?:ld|st|atom|red)\.", text)
     return int(found[2]) - 1 if found else None

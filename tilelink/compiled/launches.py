@@ -87,7 +87,8 @@ class Launches:
         number, address = self._addresses.number, self._addresses.address
         self._constant = frozenset(map(number, inputs))
         self._tables = {number(one.pointers): tuple(map(address, one.peers)) for one in fabric.allocated}
-        symmetric = {number(peer) for one in fabric.allocated for peer in one.peers}
+        self._tables |= {number(one.multicast): (address(one.everywhere),) for one in fabric.allocated}
+        symmetric = {number(peer) for one in fabric.allocated for peer in (*one.peers, one.everywhere)}
         self._written = frozenset(symmetric | {number(target) for target, _ in fabric.side_copies})
         self._read = frozenset(symmetric | {number(source) for _, source in fabric.side_copies})
 

@@ -316,6 +316,7 @@ _SPECIAL_INSTRUCTIONS: dict[str, Callable[[Thread, Instruction, bool | None], No
     "mov": _move,
     "ld": _load,
     "st": _store,
+    "multimem": _store,
     "atom": _atomic,
     "red": _atomic,
     "call": _call,

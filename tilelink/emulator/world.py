@@ -39,11 +39,13 @@ STEP_LIMIT = 1_000_000  # of a run
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmulatedSymmetric:
-    """One symmetric buffer, seen from one rank. `peers[r]` is rank r's, `pointers` their int64 addresses."""
+    """One symmetric buffer, seen from one rank. `peers[r]` is rank r's, `pointers` their int64 addresses; `multicast` is that of
+    all at once, int64[1], and 0 where the links have none."""
 
     local: torch.Tensor
     peers: tuple[torch.Tensor, ...]
     pointers: torch.Tensor
+    multicast: torch.Tensor
 
 
 class World:
@@ -222,7 +224,9 @@ class World:
             other = f"{peers[0].dtype} {list(peers[0].shape)}"
             raise SymmetricMismatch(number=number, rank=rank, own=f"{dtype} {list(shape)}", other=other)
         pointers = torch.tensor([peer.data_ptr() for peer in peers], dtype=torch.int64)
-        return EmulatedSymmetric(peers[rank], peers, pointers)
+        everywhere = self.machine.symmetry.multicast(tuple(pointers.tolist())) if peers[0].numel() else None
+        multicast = torch.tensor([0 if everywhere is None else everywhere.start], dtype=torch.int64)
+        return EmulatedSymmetric(peers[rank], peers, pointers, multicast)
 
     def stream(self, rank: int, name: str) -> EmulatedStream:
         """The stream of that name, created once."""

@@ -59,6 +59,8 @@ class _Symmetric:
     local: torch.Tensor
     peers: tuple[torch.Tensor, ...]
     pointers: torch.Tensor
+    multicast: torch.Tensor
+    everywhere: torch.Tensor  # what has the address in `multicast`
 
 
 @dataclass(slots=True)
@@ -79,7 +81,8 @@ class RecordingFabric:
     def symmetric(self, shape: tuple[int, ...], dtype: torch.dtype) -> _Symmetric:
         peers = tuple(torch.empty(shape, dtype=dtype, device="meta") for _ in range(self.num_ranks))
         table = torch.empty(self.num_ranks, dtype=torch.int64, device="meta")
-        self.allocated.append(_Symmetric(peers[self.rank], peers, table))
+        multicast = torch.empty(1, dtype=torch.int64, device="meta")
+        self.allocated.append(_Symmetric(peers[self.rank], peers, table, multicast, torch.empty_like(peers[0])))
         return self.allocated[-1]
 
     def main(self) -> _Stream:

@@ -31,6 +31,7 @@ class EmulatedRun:
             seed=seed,
             lazy_loading=True,
             peer_atomics=machine.peer_atomics,
+            multicast=machine.multicast,
         )
         self._schedule = schedule
         self._seed = seed

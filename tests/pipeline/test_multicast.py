@@ -1,0 +1,291 @@
+"""Packets that go to all ranks by one store: proved, emulated for all dtypes, planned only if pinned, refused where no link or
+language has it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed._symmetric_memory as symm_mem
+
+import lowering
+import topologies
+from lowering.host.multicast import MulticastFabric, NoMulticast
+from lowering.steps.errors import NoMulticastInTarget
+from lowering.steps.file import lower
+from lowering.steps.renaming import with_own_names
+from lowering.targets import NO_GPUS_YET
+from tests.adversary.bugs import edited, verdict
+from tests.pipeline.operators import AG_GEMM, GEMM_AR, GEMM_RS, MLP
+from tilelink import Shard, Tensor, all_gather, dims, overlap
+from tilelink.declaration import Overlap
+from tilelink.elaborate.schedule import elaborated
+from tilelink.emulator import World
+from tilelink.emulator.errors import NoMulticast as NoEmulatedMulticast
+from tilelink.emulator.policies import policy_by_name
+from tilelink.errors import IdlePin, IllegalPin
+from tilelink.ir.calls import PacketCollective
+from tilelink.ir.schedule import Schedule
+from tilelink.planner import fields
+from tilelink.proof.bug_class import BugClass
+from tilelink.proof.verify import verify
+from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.run import run_emulated
+
+M, K = dims("M K")
+PINS = {"multicast": "yes"}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+@overlap
+def gathered(x: Tensor(M, K, placement=Shard(0))) -> Tensor:  # type: ignore[valid-type]
+    return all_gather(x, dim=0)
+
+
+@overlap
+def gathered_columns(x: Tensor(M, K, placement=Shard(1))) -> Tensor:  # type: ignore[valid-type]
+    return all_gather(x, dim=1)
+
+
+def planned(
+    operator: Overlap,
+    ranks: int,
+    sizes: dict[str, int],
+    dtype: str = "bf16",
+    topology: str = "laptop-switch",
+    **pins: str,
+) -> Schedule:
+    return operator.plan_for(topologies.load(topology, ranks), sizes, dtype, PINS | pins)
+
+
+def calls_of(schedule: Schedule) -> list[PacketCollective]:
+    return [one for one in schedule.launches if isinstance(one, PacketCollective)]
+
+
+def drawn() -> list[Any]:
+    """Operators with sizes of whole packets, on each number of ranks with each dtype and protocol."""
+    rng, found = random.Random(20), list[Any]()
+    for ranks in (2, 3, 4, 8):
+        for dtype in DTYPES:
+            for protocol in ("ll", "lamport"):
+                rows, cols = ranks * rng.randint(1, 9), 4 * rng.randint(1, 40)
+                ag, ar = {"M": rows, "K": cols, "N": 16 * ranks}, {"M": rng.randint(1, 40), "K": 16 * ranks, "N": cols}
+                shots = rng.choice(("1", "2")) if cols % (4 * ranks) == 0 else "1"
+                rest = dtype, {"protocol": protocol}
+                found.append(pytest.param(AG_GEMM, ranks, ag, *rest, id=f"gather x{ranks} {dtype} {protocol} {ag}"))
+                more = dtype, {"protocol": protocol, "shots": shots}
+                found.append(pytest.param(GEMM_AR, ranks, ar, *more, id=f"reduce x{ranks} {dtype} {more[1]} {ar}"))
+    return found
+
+
+@pytest.mark.parametrize(("operator", "ranks", "sizes", "dtype", "pins"), drawn())
+@pytest.mark.quick(4)
+def test_results_are_those_of_torch(
+    operator: Overlap, ranks: int, sizes: dict[str, int], dtype: str, pins: dict[str, str]
+) -> None:
+    schedule = planned(operator, ranks, sizes, dtype, **pins, compute="triton")
+    assert all(one.multicast for one in calls_of(schedule)) and len(calls_of(schedule)) == 1
+    proof = verify(schedule)
+    assert proof.proved, "\n".join(proof.lines())
+    result = run_emulated(schedule, lowering.emit(schedule), calls=4, seed=ranks)
+    assert result.equal, f"{result.lines()}\n{schedule}"
+
+
+@pytest.mark.parametrize("policy", ["random:5", "starve-rank:0", "starve-rank:2", "newest", "oldest"])
+@pytest.mark.parametrize("operator", [gathered, gathered_columns], ids=lambda one: one.name)
+def test_a_gather_is_that_of_torch_to_the_bit(operator: Overlap, policy: str) -> None:
+    """All elements of five calls, with ranks that are late; no other element than that of some rank may appear."""
+    rng, dim = random.Random(f"{operator.name} {policy}"), 0 if operator is gathered else 1
+    for name, dtype in DTYPES.items():
+        ranks, shape = rng.choice((2, 3, 4)), [rng.randint(1, 7), 4 * rng.randint(1, 12)]
+        ranks = max(ranks, 3) if policy.endswith("2") else ranks
+        whole = [size * ranks if place == dim else size for place, size in enumerate(shape)]
+        schedule = planned(operator, ranks, {"M": whole[0], "K": whole[1]}, name)
+        build = operator_class(load_source(lowering.emit(schedule), operator.name))
+        late = policy_by_name(policy)
+        world = World(ranks, num_sms=schedule.machine.num_sms, policy=late, multicast=True)
+        operators = [build(fabric) for fabric in world.fabrics]
+        torch.manual_seed(7)
+        for _ in range(5):
+            parts = [torch.randn(shape).to(dtype) for _ in range(ranks)]
+            outs = [one(part) for one, part in zip(operators, parts, strict=True)]
+            world.run()
+            assert all(torch.equal(out, torch.cat(parts, dim)) for out in outs)
+
+
+def test_gathers_beside_each_other_and_a_whole_layer() -> None:
+    schedule = planned(MLP, 4, {"M": 48, "H": 64, "F": 64}, algorithm="lamport", compute="triton")
+    assert [one.multicast for one in calls_of(schedule)] == [True, False]  # parts of sums differ from rank to rank
+    assert verify(schedule).proved
+    assert run_emulated(schedule, lowering.emit(schedule), calls=5).equal
+
+
+# ---- what is planned and printed ---------------------------------------------------------------------------------------
+
+
+def test_it_is_planned_if_pinned_alone() -> None:
+    machine, sizes = topologies.load("h200-nvswitch", 4), {"M": 64, "K": 4096, "N": 14336}
+    free = AG_GEMM.plan_for(machine, sizes, "bf16", {})
+    (gather,) = calls_of(free)
+    assert not gather.multicast
+    pinned = AG_GEMM.plan_for(machine, sizes, "bf16", PINS)
+    (gather,) = calls_of(pinned)
+    assert gather.multicast and dict(pinned.choices)["x_full.multicast"] == "yes"
+    assert Schedule.from_json(pinned.to_json()) == pinned and pinned.hash != free.hash
+    assert AG_GEMM.plan_for(machine, sizes, "bf16", dict(pinned.choices)) == pinned
+
+
+def test_the_hash_of_others_does_not_know_of_it() -> None:
+    """Nor of links that could do it: files of older versions agree with newer ones."""
+    schedule = AG_GEMM.plan_for(topologies.load("h200-nvswitch", 4), {"M": 64, "K": 64, "N": 64}, "bf16", {})
+    older = replace(schedule, machine=replace(schedule.machine, multicast=False))
+    assert calls_of(schedule) and schedule.machine.multicast and "multicast" in schedule.to_json()
+    assert "multicast" not in older.to_json() and Schedule.from_json(older.to_json()) == older
+    assert older.hash == schedule.hash
+
+
+def test_as_many_packets_arrive_and_the_own_ones() -> None:
+    plain = AG_GEMM.plan_for(
+        topologies.load("h200-nvswitch", 8), {"M": 64, "K": 4096, "N": 14336}, "bf16", {"algorithm": "lamport"}
+    )
+    at_once = planned(AG_GEMM, 8, {"M": 64, "K": 4096, "N": 14336}, topology="h200-nvswitch", algorithm="lamport")
+    assert plain.predicted_us < at_once.predicted_us < 1.1 * plain.predicted_us
+
+
+def test_one_store_stands_in_the_file() -> None:
+    schedule = planned(AG_GEMM, 4, {"M": 32, "K": 64, "N": 64}, compute="triton")
+    assert "for step < 4 by multicast: peer = (rank + step) % 4:" in str(schedule)
+    source = lowering.emit(schedule)
+    assert source.count("on_every_rank(x_full_packets_multicast, tl.int64)") == 1
+    assert "    MULTICAST = True" in source and "fabric = MulticastFabric()" in source and NO_GPUS_YET in source
+    assert "x_full_packets_peers" not in source
+    plain = lowering.emit(
+        AG_GEMM.plan_for(topologies.load("laptop-switch", 4), {"M": 32, "K": 64, "N": 64}, "bf16", {})
+    )
+    assert "multicast" not in plain.lower()
+
+
+# ---- where it is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topology", "ranks", "reason"),
+    [
+        ("a100-nvswitch", 4, "those of a100-nvswitch do not"),
+        ("mi300x-full-mesh", 4, "those of mi300x-full-mesh do not"),
+        ("l20-pcie", 4, "those of l20-pcie do not"),
+        ("h800-2-nodes", 16, "h800-2-nodes has several"),
+    ],
+)
+@pytest.mark.parametrize("pin", ["multicast", "x_full.multicast"])
+def test_links_without_it(topology: str, ranks: int, reason: str, pin: str) -> None:
+    with pytest.raises(IllegalPin) as caught:
+        AG_GEMM.plan_for(topologies.load(topology, ranks), {"M": 64, "K": 64, "N": 64}, "bf16", {pin: "yes"})
+    assert reason in str(caught.value.facts["reason"]) and caught.value.facts["name"] == pin
+    assert "none on this machine" in str(caught.value)
+
+
+def test_parts_that_differ_from_rank_to_rank() -> None:
+    with pytest.raises(IdlePin, match="packets that all ranks get"):
+        planned(GEMM_RS, 4, {"M": 32, "K": 64, "N": 64})
+
+
+def test_other_values() -> None:
+    with pytest.raises(IllegalPin, match=r"Legal multicast: yes\."):
+        planned(AG_GEMM, 4, {"M": 32, "K": 64, "N": 64}, multicast="always")
+    assert fields.MULTICAST.parsed("no") is None
+
+
+@pytest.mark.parametrize("target", ["triton-distributed", "triton-nvshmem"])
+def test_other_languages(target: str) -> None:
+    schedule = planned(AG_GEMM, 4, {"M": 32, "K": 64, "N": 64})
+    with pytest.raises(NoMulticastInTarget) as caught:
+        lowering.emit(schedule, target)
+    assert caught.value.facts == {"schedule": "ag_gemm", "target": target, "arch": "sm_90"}
+    with pytest.raises(NoMulticastInTarget, match="on gfx942"):
+        lower(with_own_names(elaborated(schedule)), "gfx942")
+
+
+class _Handle:
+    rank, world_size = 0, 1
+
+    def __init__(self, multicast_ptr: int) -> None:
+        self.multicast_ptr = multicast_ptr
+
+
+@pytest.mark.parametrize("address", [0, 1 << 40])
+def test_memory_without_an_address_of_all_ranks(address: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch has it: 0 where links have no multicast, or where it is switched off."""
+    monkeypatch.setattr(symm_mem, "empty", lambda shape, dtype, device: torch.empty(shape, dtype=dtype))
+    monkeypatch.setattr(symm_mem, "rendezvous", lambda tensor, group: _Handle(address))
+    fabric = object.__new__(MulticastFabric)
+    fabric.device, fabric.group = torch.device("cpu"), None  # type: ignore[assignment]
+    if address:
+        found = fabric.symmetric((4,), torch.int64)
+        assert found.multicast.tolist() == [address] and found.pointers.tolist() == [found.local.data_ptr()]
+    else:
+        with pytest.raises(NoMulticast, match="TORCH_SYMM_MEM_DISABLE_MULTICAST"):
+            fabric.symmetric((4,), torch.int64)
+
+
+# ---- mistakes in the file ----------------------------------------------------------------------------------------------
+
+SIZES = {"gather": (AG_GEMM, {"M": 32, "K": 64, "N": 64}), "sums": (GEMM_AR, {"M": 5, "K": 64, "N": 64})}
+_SETS, _SLOT = "+ call % 2 *", "+ rank * X_FULL_PACKETS_PART"
+PLANTED = {
+    "one set of packets": ("gather", "lamport", _SETS, "+ 0 *"),
+    "one set of numbered packets": ("gather", "ll", _SETS, "+ 0 *"),
+    "the slot of the next rank": ("gather", "lamport", _SLOT, "+ (rank + 1) % NUM_RANKS * X_FULL_PACKETS_PART"),
+    "nobody waits": ("gather", "lamport", "(found == 0).to(tl.int32)", "(found == 0).to(tl.int32) * 0"),
+    "nobody empties packets": (
+        "gather",
+        "lamport",
+        "store_words(words, tl.zeros(words.shape, tl.int64), mask)",
+        "pass",
+    ),
+    "sums in the places of summands": (
+        "sums",
+        "lamport-two-shot",
+        "self.out_sums.multicast",
+        "self.out_packets.multicast",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "algorithm"), sorted({one[:2] for one in PLANTED.values()}))
+def test_without_mistakes_nothing_is_refuted(name: str, algorithm: str) -> None:
+    operator, sizes = SIZES[name]
+    assert not verdict(lowering.emit(planned(operator, 4, sizes, algorithm=algorithm, compute="triton"))).refuted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_mistakes_in_the_kernel_are_found(mistake: str) -> None:
+    name, algorithm, before, after = PLANTED[mistake]
+    operator, sizes = SIZES[name]
+    source = lowering.emit(planned(operator, 4, sizes, algorithm=algorithm, compute="triton"))
+    assert verdict(edited(source, (before, after))).refuted, mistake
+
+
+@pytest.mark.slow
+def test_a_file_over_links_without_it() -> None:
+    operator, sizes = SIZES["gather"]
+    source = lowering.emit(planned(operator, 4, sizes, compute="triton"))
+    found = verdict(edited(source, ("    MULTICAST = True", "    MULTICAST = False")))
+    assert found.refuted and found.counterexample is not None
+    assert found.counterexample.number == BugClass.LINK_ATOMICS.number
+
+
+def test_an_emulated_rank_says_where() -> None:
+    operator, sizes = SIZES["gather"]
+    schedule = planned(operator, 4, sizes, compute="triton")
+    build = operator_class(load_source(lowering.emit(schedule), "file"))
+    world = World(4, num_sms=schedule.machine.num_sms)
+    for fabric in world.fabrics:
+        build(fabric)(torch.zeros(8, 64, dtype=torch.bfloat16), torch.zeros(64, 16, dtype=torch.bfloat16))
+    with pytest.raises(NoEmulatedMulticast, match="the links of this world have no multicast"):
+        world.run()
