@@ -18,6 +18,7 @@ from tests.docs.primitives import (
     EMULATOR,
     FUSED,
     LIBSHMEM,
+    MULTICAST,
     PULL_COPY,
     PULL_SMS,
     PUSH_COPY,
@@ -50,6 +51,7 @@ SCHEDULES: dict[str, tuple[str, dict[str, str]]] = {
     FUSED: (GATHER, {"mover": "Fused()", "transfer": "pull"}),
     SCATTER: (SCATTERED, {"mover": "CopyEngine()", "transfer": "push"}),
     WORDS: (GATHER, {"algorithm": "ll"}),
+    MULTICAST: (GATHER, {"algorithm": "ll", "multicast": "yes"}),
     QUEUE: ("01_queue.py:queue", {"mover": "CommSms(2)", "chunks": "11", "slots": "2", "consumers": "2"}),
 }
 
@@ -79,8 +81,9 @@ def emitted(label: str, target: str, vendor: str) -> ast.Module:
     """The file of a schedule of `SCHEDULES`, parsed."""
     name, pins = SCHEDULES[label]
     machine = topologies.load(MACHINES[vendor], RANKS)
-    fixed = pins if label in (QUEUE, WORDS) else PINS | pins
-    given = {"M": 16 * RANKS, "K": 64, "N": 16 * RANKS} if label == WORDS else sizes(name, RANKS)  # whole words
+    words = label in (WORDS, MULTICAST)
+    fixed = pins if words or label == QUEUE else PINS | pins
+    given = {"M": 16 * RANKS, "K": 64, "N": 16 * RANKS} if words else sizes(name, RANKS)  # whole words
     return ast.parse(lowering.emit(load(name).plan_for(machine, given, "bf16", fixed), target))
 
 

@@ -48,7 +48,7 @@ class Primitive:
 
 PUSH_SMS, PULL_SMS, FUSED = "push by SMs", "pull by SMs", "fused pull"
 PUSH_COPY, PULL_COPY, SCATTER = "push by copy engine", "pull by copy engine", "scatter by copy engine"
-QUEUE, WORDS = "queue", "ll"
+QUEUE, WORDS, MULTICAST = "queue", "ll", "multicast"
 COPY = Code(PUSH_COPY, "Stream.copy", "cuMemcpyAsync")
 COPY_DIST = Code(PUSH_COPY, "copy_on_stream")
 _NO_MULTICAST = "no: compiled and emulated only, multicast is off on every machine of ours"
@@ -279,8 +279,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     Primitive(
         "multimem_st",
         CUDA,
-        "None: a `Region` lies on one rank. It would be a `Store` to all ranks at once, in a gather.",
-        (),
+        "`For.multicast`: a `Store` of packets at all ranks.",
+        (Code(MULTICAST, "multicast_packets", "multicast_words("),),
         (),
         "tests/compat/triton_dist/test_emulated_more.py::test_multicast",
         variants="multimem_st_.*",
