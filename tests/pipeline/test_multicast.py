@@ -234,11 +234,14 @@ def test_memory_without_an_address_of_all_ranks(address: int, monkeypatch: pytes
 # ---- mistakes in the file ----------------------------------------------------------------------------------------------
 
 SIZES = {"gather": (AG_GEMM, {"M": 32, "K": 64, "N": 64}), "sums": (GEMM_AR, {"M": 5, "K": 64, "N": 64})}
+_SCALAR = "multimem.st.relaxed.sys.global.b64 [$1], $2; "
+_VECTOR = "{ .reg .b32 lo, hi; mov.b64 {lo, hi}, $2; multimem.st.relaxed.sys.global.v2.f32 [$1], {lo, hi}; } "
 _SETS, _SLOT = "+ call % 2 *", "+ rank * X_FULL_PACKETS_PART"
 PLANTED = {
     "one set of packets": ("gather", "lamport", _SETS, "+ 0 *"),
     "one set of numbered packets": ("gather", "ll", _SETS, "+ 0 *"),
     "the slot of the next rank": ("gather", "lamport", _SLOT, "+ (rank + 1) % NUM_RANKS * X_FULL_PACKETS_PART"),
+    "packets of two halves": ("gather", "lamport", _SCALAR, _VECTOR),
     "nobody waits": ("gather", "lamport", "(found == 0).to(tl.int32)", "(found == 0).to(tl.int32) * 0"),
     "nobody empties packets": (
         "gather",

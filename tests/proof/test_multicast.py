@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 import topologies
+from tests.elaborate.test_meaning import wrong_outputs
 from tests.pipeline.operators import AG_GEMM, GEMM_AR
 from tests.schedule.edits import Change, both, fields, loads, stores
 from tilelink.elaborate.schedule import elaborated
@@ -80,6 +81,12 @@ def test_without_mistakes_it_is_proved(name: str, ranks: int) -> None:
     assert sum(isinstance(one, For) and one.multicast for one in all_steps(elaborated(schedule))) == 1
     proof = verify(schedule)
     assert proof.proved, "\n".join(proof.lines())
+
+
+@pytest.mark.parametrize("name", ["gather", "two shots"])
+def test_its_steps_compute_what_the_spec_means(name: str) -> None:
+    """Carried out in any order, in three calls."""
+    assert not any(wrong_outputs(planned(name), 3, seed) for seed in range(4))
 
 
 @pytest.mark.parametrize("case", CASES)

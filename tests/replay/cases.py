@@ -107,6 +107,8 @@ def _mechanisms() -> Iterator[Case]:
         if label in amd and topology == "h200-nvswitch" and operator != "mlp":
             given = {name: value for name, value in pins.items() if name != "tile"}
             yield _case("mechanisms", f"bench {operator}", label, ("mi300x-full-mesh", 4), sizes, given)
+    at_once = {"algorithm": "lamport", "multicast": "yes"}  # in one language
+    yield _case("mechanisms", "bench ag_gemm", "words by multicast", ("h200-nvswitch", 4), SMALL["ag_gemm"], at_once)
     # what is planned goes along rails by a library, or between sockets
     for operator, mover, target in (
         ("ag_gemm", "Rails(4)", NVSHMEM),

@@ -71,7 +71,7 @@ COVER = (
 
 def test_about_250_cases_on_every_axis() -> None:
     found = cases()
-    assert 200 <= len(found) <= 300
+    assert 200 <= len(found) <= 310
     assert {case.num_ranks for case in found} >= {2, 3, 4, 8, 16}
     assert {case.target for case in found} == {"triton", "triton-distributed", "triton-nvshmem"}
     assert {case.dtype for case in found} == {"bf16", "fp16", "fp32"}

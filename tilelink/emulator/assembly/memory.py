@@ -56,8 +56,19 @@ class Toucher:
             return self._once(what, places, values, taken)
         distances = shifts(self._machine, "multimem", places, size)
         moved = [places + np.uint64(distance % 2**64) for distance in distances]
+        if what.opcode == "st":
+            self._at_each(what, moved, values, taken)
+            return []
         found = [self._once(what, copy, values, taken) for copy in moved]
         return [_reduced(what, copies) for copies in zip(*found, strict=True)] if what.opcode == "ld" else []
+
+    def _at_each(self, what: Memory, copies: list[Places], values: list[Bits], taken: Taken) -> None:
+        """A store comes to one rank after the other, and the elements of a vector one by one."""
+        pieces = [(copy[:, [part]], [value]) for copy in copies for part, value in enumerate(values)]
+        for number, (piece, value) in enumerate(pieces):
+            if number and what.semantic is not Semantic.NONE:
+                self._machine.scheduler.switch()
+            self._once(what, piece, value, taken)
 
     def _once(self, what: Memory, places: Places, values: list[Bits], taken: Taken) -> list[Bits]:
         self._machine.before(_NAMES[what.opcode], places.ravel(), MOVED[what.type].itemsize)
