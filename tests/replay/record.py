@@ -41,6 +41,7 @@ class Symmetric:
     local: torch.Tensor
     peers: tuple[torch.Tensor, ...]
     pointers: torch.Tensor
+    multicast: torch.Tensor
 
 
 @dataclass(slots=True)
@@ -177,7 +178,7 @@ class Fabric:
         )
         self._log.symmetric.append(peers)
         table = torch.tensor([peer.data_ptr() for peer in peers], dtype=torch.int64)
-        return Symmetric(peers[self.rank], peers, table)
+        return Symmetric(peers[self.rank], peers, table, torch.zeros(1, dtype=torch.int64))
 
     def main(self) -> Stream:
         return self._main
