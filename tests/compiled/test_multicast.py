@@ -34,12 +34,14 @@ def source_of(name: str) -> str:
     return lowering.emit(overlap.plan_for(machine, dict(sizes), "bf16", pins))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_order_is_that_of_the_source(name: str) -> None:
     report = check_compiled(load_source(source_of(name), "multicast"), 4, "sm_90")
     assert report.events and not report.findings and not report.unknown, report.lines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_one_instruction(name: str) -> None:
     """A scalar of 64 bits: of a vector, PTX promises its elements alone."""
@@ -51,6 +53,7 @@ def test_it_is_one_instruction(name: str) -> None:
     assert all(bool(guard) is masked and not vector for guard, _, vector in stores)
 
 
+@pytest.mark.slow
 def test_packets_that_several_warps_hold_are_found() -> None:
     """As those of a store to a peer: each warp would send them."""
     source = edited(source_of("whole blocks"), ("num_warps=16,", "num_warps=32,"))

@@ -76,6 +76,7 @@ CASES: dict[str, tuple[str, Change, BugClass]] = {
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 @pytest.mark.parametrize("name", ["gather", "numbered", "sums", "two shots"])
+@pytest.mark.quick(4)
 def test_without_mistakes_it_is_proved(name: str, ranks: int) -> None:
     schedule = planned(name, ranks)
     assert sum(isinstance(one, For) and one.multicast for one in all_steps(elaborated(schedule))) == 1
@@ -84,6 +85,7 @@ def test_without_mistakes_it_is_proved(name: str, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["gather", "two shots"])
+@pytest.mark.quick(1)
 def test_its_steps_compute_what_the_spec_means(name: str) -> None:
     """Carried out in any order, in three calls."""
     assert not any(wrong_outputs(planned(name), 3, seed) for seed in range(4))
