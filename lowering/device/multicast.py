@@ -1,10 +1,12 @@
 """Packets to all ranks by one store, which the switch carries out at each of them (`multimem` of PTX).
 
 A packet is a scalar of 64 bits, so that each rank gets it whole: PTX takes the elements of a vector for accesses of their own.
-Nothing is ordered behind these stores; a packet tells of itself alone, whenever it comes to a rank. Packets are loaded and
-cleared at the own address of their buffer, another one for the same memory. PTX orders accesses by two such addresses with a
-fence of its own (`fence.proxy.alias`), and packets need no order: a rank clears one that it has seen, and the next one in its
-place is sent when that has become known.
+A packet tells of itself alone, whenever it comes to a rank.
+
+Packets are loaded and cleared at the own address of their buffer, which is another one for the same memory. That a packet is
+cleared before the next one comes to its place, which is sent when later packets have told of that, is taken for granted, as it
+is of stores to peers. PTX has a fence between accesses by two addresses (`fence.proxy.alias`), which nothing here uses. No GPU
+has run these stores.
 """
 
 # mypy: ignore-errors

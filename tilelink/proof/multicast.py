@@ -24,8 +24,8 @@ def over_other_links(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
 
 
 def of_no_packets(schedule: Schedule, _: Machine) -> Iterator[Broken]:
-    """PTX orders nothing behind such a store that other ranks could see; a packet of 8 bytes is one access of each rank, while
-    vectors are several."""
+    """Of other data a signal would have to tell, at all ranks. A packet tells of itself, and comes whole: it is one access of 8
+    bytes at each rank, where PTX takes elements of a vector for several."""
     protocols = {one.name: one.protocol for one in schedule.buffers}
     for role, loop in _loops(schedule):
         for step in loop.body:

@@ -304,7 +304,7 @@ RULES: tuple[Rule, ...] = (
     Rule(BugClass.RESIDENCY, "those that wait do not leave theirs", _residency),
     Rule(BugClass.LINK_ATOMICS, "links of the machine carry no atomics of peers", _links),
     Rule(BugClass.LINK_ATOMICS, "one store reaches ranks of one node, over links with multicast", over_other_links),
-    Rule(BugClass.ORDERING, "no signal tells of what one store brings to all ranks", of_no_packets),
+    Rule(BugClass.ORDERING, "it is not known that a signal tells of what one store brings to all ranks", of_no_packets),
     Rule(BugClass.WRONG_PLACE, "one store goes to the same place of each rank", not_one_store),
     Rule(BugClass.REUSE, "streams of the machine wait for no word of memory", _stream_waits),
     Rule(BugClass.WAIT_TOO_LITTLE, "entries are looked up as they lay there", _tables_made),
