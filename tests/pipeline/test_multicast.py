@@ -19,6 +19,7 @@ from lowering.steps.file import lower
 from lowering.steps.renaming import with_own_names
 from lowering.targets import NO_GPUS_YET
 from tests.adversary.bugs import edited, verdict
+from tests.pipeline.file_checks import bare_numbers, cited_elsewhere, undefined, unused
 from tests.pipeline.operators import AG_GEMM, GEMM_AR, GEMM_RS, MLP
 from tilelink import Shard, Tensor, all_gather, dims, overlap
 from tilelink.declaration import Overlap
@@ -32,7 +33,7 @@ from tilelink.ir.schedule import Schedule
 from tilelink.planner import fields
 from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
-from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.load import fabric_class, load_source, operator_class
 from tilelink.runtime.run import run_emulated
 
 M, K = dims("M K")
@@ -163,6 +164,9 @@ def test_one_store_stands_in_the_file() -> None:
     assert source.count("on_every_rank(x_full_packets_multicast, tl.int64)") == 1
     assert "    MULTICAST = True" in source and "fabric = MulticastFabric()" in source and NO_GPUS_YET in source
     assert "x_full_packets_peers" not in source
+    assert fabric_class(load_source(source, "file")).__name__ == "MulticastFabric"
+    assert cited_elsewhere(source) == set() and unused(source) == set()
+    assert bare_numbers(source) == [] and undefined(source) == ""
     plain = lowering.emit(
         AG_GEMM.plan_for(topologies.load("laptop-switch", 4), {"M": 32, "K": 64, "N": 64}, "bf16", {})
     )
