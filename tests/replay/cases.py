@@ -274,8 +274,7 @@ def _attention() -> Iterator[Case]:
     yield _case("attention", spec, "cooperative, by heads", machine, sizes, shared)
     ragged = {"tile": "128x128x128/4w2s2g", "mover": "CopyEngine()"}
     yield _case("attention", spec, "cooperative, ragged", machine, sizes | {"S": 3210}, ragged)
-    for target in (STOCK, DISTRIBUTED):
-        yield _case("attention", spec, "keys by warps", machine, sizes, {"mover": "CopyWarps()"}, target)
+    yield _case("attention", spec, "keys by warps", machine, sizes, {"mover": "CopyWarps()"})
     layer = {"B": 1, "S": 2048, "Q": 32, "G": 8, "D": 128, "H": 4096}
     yield _case("attention", "15_attention_layer.py:attention_layer", "planned", machine, layer)
 

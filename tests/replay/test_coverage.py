@@ -66,12 +66,13 @@ COVER = (
     "12_flash_decode.py:merge: given states, h200-nvswitch x2, triton",
     "12_flash_decode.py:flash_decode: packets with numbers, h200-nvswitch x2, triton",
     "bench ag_gemm: puts of a stream, h800-2-nodes x16, triton-nvshmem",
+    "bench ag_gemm: words by multicast, h200-nvswitch x4, triton",
 )
 
 
 def test_about_250_cases_on_every_axis() -> None:
     found = cases()
-    assert 200 <= len(found) <= 310
+    assert 200 <= len(found) <= 300
     assert {case.num_ranks for case in found} >= {2, 3, 4, 8, 16}
     assert {case.target for case in found} == {"triton", "triton-distributed", "triton-nvshmem"}
     assert {case.dtype for case in found} == {"bf16", "fp16", "fp32"}
