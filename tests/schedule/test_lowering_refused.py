@@ -151,6 +151,7 @@ def test_a_last_program_beside_a_copy_engine_is_refused() -> None:
 def test_each_class_is_raised_in_some_test() -> None:
     kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and kind is not TileLinkError}
     elsewhere = {errors.LastNotAtEnd, errors.OverlappingMove, errors.NotOneByOne, errors.NothingToPut}
+    elsewhere |= {errors.NoMulticastInTarget}
     assert kinds == {kind for kind, _ in REFUSED.values()} | elsewhere
 
 

@@ -19,7 +19,7 @@ from tilelink.elaborate.tiles import in_tiles
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import PacketCollective, StateMerge
 from tilelink.ir.counting import chunk_arrivals, in_one_chunk
-from tilelink.ir.node_sums import in_strips
+from tilelink.ir.node_sums import in_strips, landings
 from tilelink.ir.nodes import Axis, Buffer, CommRole, ComputeRole, Exchange, Kernel
 from tilelink.ir.order import Cut, RankOrder
 from tilelink.ir.routed import Sent
@@ -165,7 +165,11 @@ class Names:
         """A buffer whose sizes are what parts, slots and ranks are."""
         shape = list(buffer.shape)
         ring = next((one for one in self.exchanges.values() if one.slots and one.target == buffer.name), None)
+        rooms = dict(landing for one in self.exchanges.values() for landing in landings(one))
         for dim, extent in enumerate(shape):
+            if dim == 0 and buffer.name in rooms:
+                shape[dim] = rooms[buffer.name]
+                continue
             key = ("buffer", buffer.name, dim)
             alone = sum(free == key for free, _ in self.sizes.of.values()) == 1
             if ring is not None and dim < 2 and extent == (ring.slots, ring.chunk_rows)[dim]:

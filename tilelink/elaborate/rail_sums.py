@@ -44,11 +44,10 @@ class _Landing(NamedTuple):
     def others(self) -> int:
         return self.outer // self.size - 1
 
-    def beside(self, group: Number, size: int, first: int = 1) -> Number:
-        """The part for the rank of the own place in a `group` of `size` ranks."""
-        around = group if self.outer == size else group * (size // self.outer) + rank % size // self.outer
+    def beside(self, group: Number) -> Number:
+        """The part for the rank of the own place in that `group` of `outer` ranks."""
         many = self.outer // self.size
-        return around * many + (rank % self.outer // self.size + first + STEP) % many
+        return group * many + (rank % self.outer // self.size + 1 + STEP) % many
 
 
 def _landings(exchange: Exchange) -> list[_Landing]:
@@ -111,13 +110,12 @@ def _sum(schedule: Schedule, exchange: Exchange, level: SumLevel, to: Number) ->
     """What a group of this level has for group `to`: a strip of it."""
     name, size, box = exchange.name, level.size, chunk_box(in_strips(exchange), Index("strip"))
     inside = [one for one in _landings(exchange) if one.outer <= size and one.others]
+    come = [(one, one.beside(to if one.outer == size else COLUMN)) for one in inside]
     waits = (
-        For(
-            "step", one.others, (Wait(one.word, (PART, CHUNK), call, (one.buffer,)),), (("part", one.beside(to, size)),)
-        )
-        for one in inside
+        For("step", one.others, (Wait(one.word, (PART, CHUNK), call, (one.buffer,)),), (("part", part),))
+        for one, part in come
     )
-    added = (*waits, *_added(schedule, exchange, level, to, box, inside))
+    added = (*waits, *_added(schedule, exchange, level, to, box, come))
     if level.outer < schedule.num_ranks or exchange.mover.puts is not Issuer.PROGRAMS:
         return (*added, Notify(signals.of_group(name, level), (to, CHUNK), rank))
     own = to * size + rank % size
@@ -127,7 +125,12 @@ def _sum(schedule: Schedule, exchange: Exchange, level: SumLevel, to: Number) ->
 
 
 def _added(
-    schedule: Schedule, exchange: Exchange, level: SumLevel, to: Number, box: Box, inside: list[_Landing]
+    schedule: Schedule,
+    exchange: Exchange,
+    level: SumLevel,
+    to: Number,
+    box: Box,
+    come: list[tuple[_Landing, Number]],
 ) -> tuple[Step, ...]:
     """The own part and those that have come, tile by tile of a box."""
     ((first, rows), (_, cols)) = box
@@ -142,9 +145,9 @@ def _added(
         Load(more, mine),
         adding,
     )
-    for one in inside:
+    for one, part in come:
         theirs = chunk_region(schedule, one.buffer, exchange, PART, within)
-        tile += (For("step", one.others, (Load(more, theirs), adding), (("part", one.beside(to, level.size)),)),)
+        tile += (For("step", one.others, (Load(more, theirs), adding), (("part", part),)),)
     tile += (Store(total, sums(exchange, level, to, within)),)
     along = For("col_tile", (cols + _ADDED_COLS - 1) // _ADDED_COLS, tile, (("col", Index("col_tile") * _ADDED_COLS),))
     tiles = (rows + _ADDED_ROWS - 1) // _ADDED_ROWS
