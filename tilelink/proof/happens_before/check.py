@@ -25,6 +25,7 @@ from tilelink.proof.happens_before.loops import widened
 from tilelink.proof.happens_before.meetings import with_meetings
 from tilelink.proof.happens_before.ranks import alone, rank_turns
 from tilelink.proof.happens_before.refuted import Refutation, Refuted, Wrong
+from tilelink.proof.happens_before.renumbered import renumbered
 from tilelink.proof.happens_before.rows import Expanded
 from tilelink.proof.happens_before.turns import Turns
 from tilelink.proof.happens_before.walk import Walk
@@ -131,26 +132,29 @@ def ordered(
         return replace(outcome, refutation=Refutation(Wrong.UNLIKE, ()))
     free = AnyOrder(schedule)
     turns = rank_turns(schedule, free) if symmetric else alone(schedule)
-    if symmetric and turns.period > 1 and (found := _of_whole_loads(schedule, known, outcome, turns, assumed)):
-        return found
+    if symmetric and turns.period > 1:
+        for other in (schedule, *renumbered(schedule)):
+            if found := _of_fewer(other, known, outcome, turns, assumed):
+                return found
     return _of(schedule, known, replace(outcome, rank_period=turns.period), turns, free, assumed)
 
 
-def _of_whole_loads(
+def _of_fewer(
     schedule: Schedule, tables: Tables, outcome: Outcome, turns: Turns, assumed: frozenset[str]
 ) -> Outcome | None:
-    """The same of a schedule that loads more, if fewer ranks stand for all of it and it is proved."""
+    """The same of a schedule that knows less of orders, or loads more, if fewer ranks stand for all of it and it is proved."""
     whole = with_whole_loads(schedule)
-    if whole is None:
-        return None
-    free = AnyOrder(whole.schedule)
-    fewer = rank_turns(whole.schedule, free)
-    if fewer.period == turns.period:
-        return None
-    with suppress(Refuted):
-        expanded(whole.loads, tables, 1, alone(schedule))  # those that it makes are in bounds on each rank
-        found = _of(whole.schedule, tables, replace(outcome, rank_period=fewer.period), fewer, free, assumed)
-        return found if found.proved else None
+    for one in (schedule, *((whole.schedule,) if whole is not None else ())):
+        free = AnyOrder(one)
+        fewer = rank_turns(one, free)
+        if fewer.period == turns.period:
+            continue
+        with suppress(Refuted):
+            if whole is not None and one is whole.schedule:
+                expanded(whole.loads, tables, 1, alone(schedule))  # those that it makes are in bounds on each rank
+            found = _of(one, tables, replace(outcome, rank_period=fewer.period), fewer, free, assumed)
+            if found.proved:
+                return found
     return None
 
 

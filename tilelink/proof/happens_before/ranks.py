@@ -308,13 +308,19 @@ class _Renaming:
             if start == 0 and long.constant and long.low == most and not self.inputs:
                 continue  # all of it, in whatever order its elements lie
             lanes = {**env, "lane": still(0, max(long.high - 1, 0))}
-            self._place(region.buffer, number, start, 1 if "lane" in names_in(start) else extent, most, lanes)
+            long_ = 1 if "lane" in names_in(start) else extent
+            self._place(region.buffer, number, start, long_, most, lanes, cut=True)
 
-    def _place(self, name: str, number: int, start: Number, long: Number, most: int, env: Moving) -> None:
-        """A dimension turns by one shift wherever it is used; what turns is in bounds, or it would be cut or wrapped."""
+    def _place(
+        self, name: str, number: int, start: Number, long: Number, most: int, env: Moving, *, cut: bool = False
+    ) -> None:
+        """A dimension turns by one shift wherever it is used; what turns is in bounds, or it would be cut or wrapped. `cut`: what
+        lies outside of a box is left out."""
         # `begin` and `share = end - begin` end at `end`, which nobody sees of the names
         start, long = replaced(start, self.meant), replaced(long, self.meant)
         where = moved(start, env)
+        if cut and _cut_alike(where, moved(long, env).range, most):
+            where = still(where.range.low, where.range.high)
         within = where.still or (where.range.low >= 0 and _end(start, long, env) <= most)
         if self.renamed.whole and not where.still:
             turn = in_block(start, long, env)
@@ -326,6 +332,14 @@ class _Renaming:
             raise Unlike(f"{spelled(start)} in {name}")
         if self.turns.setdefault((name, number), turn) != turn:
             raise Unlike(f"dimension {number} of {name} turns and does not turn")
+
+
+def _cut_alike(start: Moved, long: Range, most: int) -> bool:
+    """Whether what is left of `long` places from `start` on in a dimension of `most` stays as it is: `t - peer * 16` of rows of
+    `peer`, where both turn. Modulo 128 it stays; any other number that it may become is as far from the dimension as it can be,
+    and leaves nothing before and after."""
+    stays = start.mod > 1 and start.by % start.mod == 0
+    return stays and start.range.high <= start.mod - long.high and start.range.low >= most - start.mod
 
 
 def in_block(start: Number, long: Number, env: Moving) -> _Turn | None:
