@@ -145,7 +145,7 @@ def _tried(base: str, role: str, several: bool) -> Iterator[str]:
     """Names, best first. `several`: so many that one is free."""
     yield base
     if role:
-        yield f"{role}_{base}"
+        yield f"{base}_2" if base.startswith(f"{role}_") else f"{role}_{base}"
     if several:
         yield from (f"{base}_{number}" for number in count(2))
 

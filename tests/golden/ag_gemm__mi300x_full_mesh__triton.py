@@ -52,7 +52,7 @@ def out_tiles(x, w, out, x_full, signals, rank, call, program):
             out_tile.to(tl.bfloat16),
         )
     # the last tiles, in halves
-    for tile in tl.range(program, OUT_TILES_OUT_TILES_TILES, PROGRAMS):
+    for tile in tl.range(program, OUT_TILES_TILES_2, PROGRAMS):
         half = tile % 2
         m_stage = (NUM_TILES - HALVED + tile // 2) // (NUM_RANKS * GROUP_M * N_TILES)
         m_visit = (NUM_TILES - HALVED + tile // 2) % (NUM_RANKS * GROUP_M * N_TILES)

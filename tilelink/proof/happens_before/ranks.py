@@ -138,7 +138,7 @@ def rank_turns(schedule: Schedule, free: AnyOrder | None = None, *, inputs: bool
         if ranks % period == 0:
             try:
                 blocks = _Renaming(schedule, Moved(period, ranks, Range(0, ranks - 1)), inputs, free, period).shifts()
-            except Unlike:
+            except (Unlike, ZeroDivisionError):  # what divides by zero is found where the order is proved
                 continue
             shifts = {name: tuple(Shift(one.by) for one in dims) for name, dims in blocks.items()}
             return _inside(schedule, Turns(ranks, period, 1, shifts), inputs, free)
@@ -157,7 +157,7 @@ def _inside(schedule: Schedule, turns: Turns, inputs: bool, free: AnyOrder) -> T
         return turns
     try:
         found = _Renaming(schedule, Moved(1, period, Range(0, ranks - 1), whole=True), inputs, free, 1).shifts()
-    except Unlike:
+    except (Unlike, ZeroDivisionError):
         return turns
     shifts = {
         name: tuple(Shift(a.by, b.by, b.mod) for a, b in zip(turns.shifts[name], dims, strict=True))
