@@ -23,7 +23,8 @@ from tilelink.schedule.index import Index, Number, call, evaluate, rank
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Buffer, Memory, Region
 from tilelink.schedule.roles import Launch, Phase, Role, Schedule, Sms
-from tilelink.schedule.steps import For, If, Load, Step, Store
+from tilelink.schedule.steps import For, If, Load, Step, Store, Wait
+from tilelink.schedule.walk import all_steps, mapped, with_bodies
 
 SIZE, ROWS, HIGH = 3, 4, 2  # rows of a rank, and of a tile
 ALL = SIZE * ROWS // HIGH  # tiles
@@ -73,6 +74,19 @@ def test_positions_that_wait_stay_in_their_programs() -> None:
     few = schedule(programs=2)
     assert all(one.launches[0].roles[0].engine == Sms(2) for one in renumbered(few))
     assert agree("few", few, {})
+
+
+@pytest.mark.parametrize("beside", [Wait("came", (peer,), call), Load("q", Region("x", (peer, 0), (1, 1)))], ids=str)
+def test_rounds_that_need_others_keep_their_order(beside: Step) -> None:
+    """What is awaited in one round another one may rely on, in the order in which they come."""
+    one = schedule()
+    changed = with_bodies(
+        one, lambda body: mapped(body, lambda step: (beside, step) if isinstance(step, If) else (step,))
+    )
+    for other, variable in ((one, "turn of peer"), (changed, "peer")):
+        (found, *_) = renumbered(other)
+        loops = [step.variable for step in all_steps(found) if isinstance(step, For)]
+        assert loops == ["step", variable]
 
 
 def test_all_positions_are_there() -> None:

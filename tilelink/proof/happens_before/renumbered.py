@@ -10,6 +10,9 @@ begins with those of its own part: for tiles of 16 rows, of 16 rows of each of 8
 Now the tile of a number turns with the rank, and `ranks` sees it. More positions than programs are given programs of their own if
 nothing in the phase waits: what comes in one program is ordered less then than it is, and a phase that never waits closes no
 circle of waits. A refutation may be of orders that never occur, so that only proofs of these schedules count.
+
+A loop over all ranks that only takes packets may begin with any of them. A packet needs nothing that came in another round, as it
+tells of itself, and nobody learns of a round before all are over.
 """
 
 from __future__ import annotations
@@ -49,23 +52,28 @@ def _renumbered(schedule: Schedule, launch: Launch, axis: int) -> Launch:
 
 
 def _loops_turned(schedule: Schedule, role: Role) -> Role:
-    """Loops over all ranks that tell nobody of a round begin with the own one."""
+    """Loops over all ranks that only take packets begin with the own rank."""
+    packets = _packets(schedule)
 
     def turned(step: Step) -> tuple[Step, ...]:
         if not isinstance(step, For) or step.count != schedule.num_ranks:
             return (step,)
         inside = list(steps_in(step.body))
-        asks = {
-            name
-            for index in (*(at for one in inside for at in indices(one)), *dict(step.let).values())
-            for name in names_in(index)
-        }
-        if step.variable not in asks or not all(isinstance(one, Wait | Load | Compute | If) for one in inside):
+        taken = [one.region.buffer for one in inside if isinstance(one, Load)]
+        if (
+            not taken
+            or not packets.issuperset(taken)
+            or not all(isinstance(one, Load | Compute | If) for one in inside)
+        ):
             return (step,)
         own = (Index(f"turn of {step.variable}") + rank) % schedule.num_ranks
         return (replace(step, variable=f"turn of {step.variable}", let=((step.variable, own), *step.let)),)
 
     return replace(role, phases=tuple(replace(one, body=mapped(one.body, turned)) for one in role.phases))
+
+
+def _packets(schedule: Schedule) -> set[str]:
+    return {one.name for one in schedule.buffers if one.protocol is not Protocol.SIMPLE}
 
 
 def _of_role(schedule: Schedule, role: Role, axis: int) -> Role:
@@ -85,10 +93,11 @@ def _of_role(schedule: Schedule, role: Role, axis: int) -> Role:
 
 def _waits(schedule: Schedule, phase: Phase) -> bool:
     """Whether any step of it may have to wait, for a word, for packets, or for what it has put."""
-    packets = {one.name for one in schedule.buffers if one.protocol is not Protocol.SIMPLE}
     steps = list(steps_in(phase.body))
     loaded = {region.buffer for step in steps for region in read(step)}
-    return any(isinstance(step, Wait | Call | Move | Sync) for step in steps) or not loaded.isdisjoint(packets)
+    return any(isinstance(step, Wait | Call | Move | Sync) for step in steps) or not loaded.isdisjoint(
+        _packets(schedule)
+    )
 
 
 def _along_axes(schedule: Schedule, phase: Phase, count: int, axis: int) -> Let | None:
