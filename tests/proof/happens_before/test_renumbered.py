@@ -27,31 +27,34 @@ from tilelink.schedule.steps import For, If, Load, Step, Store, Wait
 from tilelink.schedule.walk import all_steps, mapped, with_bodies
 
 SIZE, ROWS, HIGH = 3, 4, 2  # rows of a rank, and of a tile
-ALL = SIZE * ROWS // HIGH  # tiles
+EVERY, ALL = SIZE * ROWS, SIZE * ROWS // HIGH  # rows, and tiles
 tile, m, peer, step = Index("tile"), Index("m"), Index("peer"), Index("step")
 GROUPED = tile % 2 * SIZE + tile // 2  # rows of all parts before the next ones
 
 
-def schedule(order: Number = GROUPED, *, programs: int = ALL, adds: bool = True, turned: bool = False) -> Schedule:
+def schedule(
+    order: Number = GROUPED, *, programs: int = ALL, adds: bool = True, turned: bool = False, high: int = HIGH
+) -> Schedule:
     """Tiles in one order on all ranks: tile `order` goes to the rank that has its rows, in packets. The same tile `adds` the rows
-    of all ranks, part by part, or a launch behind does. `turned`: it leaves out the part of the next rank, not the own one."""
+    of all ranks, part by part, or a launch behind does. `turned`: it leaves out the part of the next rank, not the own one.
+    `high`: rows of a tile."""
     row = m - rank * ROWS  # outside of the own rows it is nothing
-    put = Store("t", Region("parts", (call % 2, rank, m - peer * ROWS, 0), (1, 1, HIGH, 1), peer))
+    put = Store("t", Region("parts", (call % 2, rank, m - peer * ROWS, 0), (1, 1, high, 1), peer))
     make: tuple[Step, ...] = (
-        Load("t", Region("x", (m, 0), (HIGH, 1))),
+        Load("t", Region("x", (m, 0), (high, 1))),
         For("step", SIZE - 1, (put,), (("peer", (rank + 1 + step) % SIZE),)),
     )
     own = (rank + 1) % SIZE if turned else rank
-    take = Load("p", Region("parts", (call % 2, peer, row, 0), (1, 1, HIGH, 1)))
+    take = Load("p", Region("parts", (call % 2, peer, row, 0), (1, 1, high, 1)))
     add: tuple[Step, ...] = (
         For("peer", SIZE, (If(peer, own, (), (take,)),)),
-        Store("t", Region("out", (row, 0), (HIGH, 1))),
+        Store("t", Region("out", (row, 0), (high, 1))),
     )
-    let = (("m", order * HIGH),)
-    tiles = Role("tiles", Sms(programs), (Phase(ALL, (*make, *add) if adds else make, let),))
+    let = (("m", order * high),)
+    tiles = Role("tiles", Sms(programs), (Phase(EVERY // high, (*make, *add) if adds else make, let),))
     launches = [Launch("main", (tiles,))]
     if not adds:
-        launches.append(Launch("main", (Role("adds", Sms(programs), (Phase(ALL, add, let),)),)))
+        launches.append(Launch("main", (Role("adds", Sms(programs), (Phase(EVERY // high, add, let),)),)))
     buffers = (
         Buffer("x", Memory.INPUT, (SIZE * ROWS, 1), "float16"),
         Buffer("parts", SYM, (2, SIZE, ROWS, 1), "float16", protocol=Protocol.LAMPORT),
@@ -60,9 +63,11 @@ def schedule(order: Number = GROUPED, *, programs: int = ALL, adds: bool = True,
     return Schedule("rows", ranks(SIZE), buffers, (), tuple(launches))
 
 
+@pytest.mark.parametrize("high", [HIGH, EVERY])
 @pytest.mark.parametrize("adds", [True, False])
-def test_one_rank_stands_for_all(adds: bool) -> None:
-    one = schedule(adds=adds)
+def test_one_rank_stands_for_all(adds: bool, high: int) -> None:
+    """Of tiles of two rows, and of one tile with the rows of all ranks."""
+    one = schedule(GROUPED if high == HIGH else 0, adds=adds, high=high)
     assert rank_turns(one).period == SIZE
     assert agree("itself", one, {})
     outcome = checked(one)
@@ -121,10 +126,15 @@ ORDERS = [GROUPED, tile, ALL - 1 - tile, (tile + rank * 2) % ALL, tile * 5 % ALL
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.sampled_from(ORDERS), st.sampled_from([1, 2, ALL, ALL + 1]), st.booleans(), st.booleans(), st.integers(0, 10**6)
+    st.sampled_from(ORDERS),
+    st.sampled_from([1, 2, ALL, ALL + 1]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, HIGH, ROWS, EVERY]),
+    st.integers(0, 10**6),
 )
-def test_the_referee_agrees(order: Number, programs: int, adds: bool, turned: bool, seed: int) -> None:
-    one = schedule(order, programs=programs, adds=adds, turned=turned)
+def test_the_referee_agrees(order: Number, programs: int, adds: bool, turned: bool, high: int, seed: int) -> None:
+    one = schedule(order, programs=programs, adds=adds, turned=turned, high=high)
     agree("itself", one, {})
     for what, mutant in random.Random(seed).sample(list(mutants(one)), 3):
         agree(what, mutant, {})

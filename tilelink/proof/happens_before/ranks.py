@@ -335,11 +335,12 @@ class _Renaming:
 
 
 def _cut_alike(start: Moved, long: Range, most: int) -> bool:
-    """Whether what is left of `long` places from `start` on in a dimension of `most` stays as it is: `t - peer * 16` of rows of
-    `peer`, where both turn. Modulo 128 it stays; any other number that it may become is as far from the dimension as it can be,
-    and leaves nothing before and after."""
+    """Whether what is left of `long` places from `start` on in a dimension of `most` stays as it is: all of the dimension, as of
+    a tile with rows of all ranks; or those of `t - peer * 16` that are rows of `peer`, where both turn. Modulo 128 these stay.
+    Any other number that they may become is as far from the dimension as can be, and leaves nothing before and after."""
+    everything = start.range.high <= 0 and start.range.low + long.low >= most
     stays = start.mod > 1 and start.by % start.mod == 0
-    return stays and start.range.high <= start.mod - long.high and start.range.low >= most - start.mod
+    return everything or (stays and start.range.high <= start.mod - long.high and start.range.low >= most - start.mod)
 
 
 def in_block(start: Number, long: Number, env: Moving) -> _Turn | None:

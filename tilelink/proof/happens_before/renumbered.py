@@ -102,7 +102,8 @@ def _waits(schedule: Schedule, phase: Phase) -> bool:
 
 def _along_axes(schedule: Schedule, phase: Phase, count: int, axis: int) -> Let | None:
     """The names that the body asks for, of positions that are counted along them; None if they are no grid."""
-    if phase.first != 0 or phase.every or phase.who is not Who.EACH or not isinstance(phase.pipelining, Plain):
+    plain = not phase.every and phase.who is Who.EACH and isinstance(phase.pipelining, Plain)
+    if phase.first != 0 or count < 1 or not plain:
         return None
     asked = {name for step in steps_in(phase.body) for one in indices(step) for name in names_in(one)}
     if asked & {"tile", "program"}:
