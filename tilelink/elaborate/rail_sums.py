@@ -44,10 +44,11 @@ class _Landing(NamedTuple):
     def others(self) -> int:
         return self.outer // self.size - 1
 
-    def beside(self, group: Number) -> Number:
-        """The part for the rank of the own place in that `group` of `outer` ranks."""
+    def beside(self, group: Number | None, first: int = 1) -> Number:
+        """The part for the rank of the own place in that `group` of `outer` ranks; None: all ranks are one."""
         many = self.outer // self.size
-        return group * many + (rank % self.outer // self.size + 1 + STEP) % many
+        around, place = (0, rank) if group is None else (group * many, rank % self.outer)
+        return around + (place // self.size + first + STEP) % many
 
 
 def _landings(exchange: Exchange) -> list[_Landing]:
@@ -233,12 +234,8 @@ def parts_to_add(schedule: Schedule, exchange: Exchange | None, *, own: bool) ->
         return (Parts(there, ranks - begin, exchange),)
     found = list[Parts]()
     for number, one in enumerate(_landings(exchange)):
-        first = 1 if number else begin
-        around, place = rank // one.outer * (one.outer // one.size), rank % one.outer
-        if one.outer == ranks:
-            around, place = 0, rank
-        many = one.outer // one.size
-        there = around + (place // one.size + first + STEP) % many
-        cut = as_sent(exchange) if one.outer == ranks else exchange
-        found.append(Parts(there, many - first, cut, (one.buffer, one.word) if number else None))
+        first, last = 1 if number else begin, one.outer == ranks
+        there = one.beside(None if last else rank // one.outer, first)
+        cut, landing = as_sent(exchange) if last else exchange, (one.buffer, one.word) if number else None
+        found.append(Parts(there, one.others + 1 - first, cut, landing))
     return tuple(parts for parts in found if parts.many)
