@@ -15,6 +15,10 @@ from tilelink.version import own_version
 _MADE = {
     "NvshmemFabric": ("NvshmemFabric()", "under torchrun, after init_process_group"),
     "MulticastFabric": ("MulticastFabric()", "under torchrun, after init_process_group, over links with multicast"),
+    "NvshmemMulticastFabric": (
+        "NvshmemMulticastFabric()",
+        "under torchrun, after init_process_group, over links with multicast inside of nodes",
+    ),
     "HostsFabric": ("HostsFabric()", "under torchrun, after init_process_group"),
     "SymmetricMemoryFabric": ("SymmetricMemoryFabric()", "under torchrun, after init_process_group"),
     "TritonDistFabric": ("TritonDistFabric(group)", "under torchrun, with the group of initialize_distributed()"),

@@ -85,6 +85,7 @@ from triton_dist.utils import finalize_distributed, initialize_distributed, laun
 """
 
 _PORTABLE_HELPERS = ("packets", "tiles", "math", "attention", "states", "ends", "routing", "own_rows", "places")
+_DISTRIBUTED_ON_NVIDIA = ("nvidia", "lines", "multicast", "distributed_puts", "distributed_multicast")
 _ON_NVIDIA = ("nvshmem_libraries", "distributed_nvidia")  # fabrics of Triton-distributed
 _FABRICS = ("inputs", "ids", "pool", "library", "gpu_fabric")
 _JOIN = (
@@ -97,6 +98,7 @@ TITLES = {
     "NvshmemFabric": "fabric: torch symmetric memory over NVSHMEM",
     "SymmetricMemoryFabric": "fabric: torch symmetric memory",
     "MulticastFabric": "fabric: torch symmetric memory with multicast",
+    "NvshmemMulticastFabric": "fabric: torch symmetric memory over NVSHMEM, with multicast inside of nodes",
     "HostsFabric": "fabric: torch symmetric memory on each host, NCCL between hosts",
     "TritonDistFabric": "fabric: the runtime of Triton-distributed",
     "AmdFabric": "fabric: none for AMD GPUs yet",
@@ -104,6 +106,14 @@ TITLES = {
 NO_HOST_CODE = "It does not run on GPUs: tilelink has no host code for AMD GPUs yet. Emulated ranks run it."
 NO_GPUS_YET = "Emulated ranks have run it; no GPUs have, for want of multicast."
 UNTRIED = "Nothing has run its host code on AMD GPUs yet."
+
+
+def _by_multicast(stock: Dialect, file: str, fabric: str, over_nodes: bool) -> Dialect:
+    """`stock`, on a fabric whose memory has addresses of all ranks of a node at once."""
+    helpers, fabrics = (*stock.helpers, "multicast"), (*stock.fabrics, file)
+    opens = (*_JOIN[:-1], f"fabric = {fabric}()")
+    made = replace(stock, helpers=helpers, fabrics=fabrics, fabric=fabric, opens=opens, caveat=NO_GPUS_YET)
+    return replace(made, multicast=(over_nodes,))
 
 
 def dialect(target: str, arch: str, *, sends: bool = False, multicasts: bool = False) -> Dialect:
@@ -117,7 +127,7 @@ def dialect(target: str, arch: str, *, sends: bool = False, multicasts: bool = F
         raise TargetNotForGpu(target=target, arch=arch, legal=", ".join(TARGETS))
     if target == NVSHMEM:
         stock = dialect("triton", arch)
-        return replace(
+        put = replace(
             stock,
             target=target,
             compiler=f"{stock.compiler} and NVSHMEM",
@@ -130,17 +140,14 @@ def dialect(target: str, arch: str, *, sends: bool = False, multicasts: bool = F
             gluon=False,
             puts=True,
         )
+        return _by_multicast(put, "nvshmem_multicast", "NvshmemMulticastFabric", True) if multicasts else put
     if target == "triton" and sends and nvidia:
         stock = dialect(target, arch)
         imports, fabrics = _triton("socket"), (*stock.fabrics, "hosts")
         opens = (*_JOIN[:-1], "fabric = HostsFabric()")
         return replace(stock, imports=imports, fabrics=fabrics, fabric="HostsFabric", opens=opens)
     if target == "triton" and multicasts and nvidia:
-        stock = dialect(target, arch)
-        opens, fabrics = (*_JOIN[:-1], "fabric = MulticastFabric()"), (*stock.fabrics, "multicast")
-        helpers = (*stock.helpers, "multicast")
-        made = replace(stock, helpers=helpers, fabrics=fabrics, fabric="MulticastFabric", opens=opens)
-        return replace(made, caveat=NO_GPUS_YET)
+        return _by_multicast(dialect(target, arch), "multicast", "MulticastFabric", False)
     if target == "triton":
         return Dialect(
             target=target,
@@ -148,7 +155,7 @@ def dialect(target: str, arch: str, *, sends: bool = False, multicasts: bool = F
             reach=Reach.TABLE,
             jit="triton.jit",
             word="torch.int32",
-            helpers=("barrier", "counts", "signals", *_PORTABLE_HELPERS, *(("nvidia",) if nvidia else ())),
+            helpers=("barrier", "counts", "signals", *_PORTABLE_HELPERS, *(("nvidia", "lines") if nvidia else ())),
             imports=_triton(),
             fabrics=(*_FABRICS, "symmetric_memory") if nvidia else ("inputs", "ids", "pool", "amd"),
             fabric="SymmetricMemoryFabric" if nvidia else "AmdFabric",
@@ -169,12 +176,12 @@ def dialect(target: str, arch: str, *, sends: bool = False, multicasts: bool = F
         word="torch.int64",
         helpers=(
             *("barrier", "counts", "distributed", *_PORTABLE_HELPERS),
-            *(("nvidia", "distributed_puts") if nvidia else ("distributed_amd",)),
+            *(_DISTRIBUTED_ON_NVIDIA if nvidia else ("distributed_amd",)),
         ),
         imports=_DISTRIBUTED + (_NVIDIA if nvidia else _AMD),
         fabrics=(*_FABRICS, *(_ON_NVIDIA if nvidia else ("distributed_amd",)), "distributed"),
         fabric="TritonDistFabric",
-        caveat="" if nvidia else UNTRIED,
+        caveat=UNTRIED if not nvidia else NO_GPUS_YET if multicasts else "",
         opens=("fabric = TritonDistFabric(initialize_distributed(arguments.seed))",),
         closes="finalize_distributed()",
         stream_wait="wait_equal",
@@ -182,4 +189,5 @@ def dialect(target: str, arch: str, *, sends: bool = False, multicasts: bool = F
         gluon=False,
         puts=nvidia,
         tokens=True,
+        multicast=(False, True) if nvidia else (),
     )

@@ -120,8 +120,14 @@ class Topology:
 
     @property
     def multicast(self) -> bool:
-        """Whether one store reaches all ranks."""
-        return all(level.multicast for level in self.levels)
+        """Whether one store reaches all ranks of a node."""
+        return all(level.multicast for level in self.levels if level.fabric is not Fabric.NETWORK)
+
+    @property
+    def whole_lines(self) -> bool:
+        """Whether lines of 128 bytes that a warp stores come whole to ranks of the node, as NCCL takes for granted of NVLink."""
+        inside = (level for level in self.levels if level.fabric is not Fabric.NETWORK)
+        return self.gpu.vendor is Vendor.NVIDIA and all(level.peer_atomics for level in inside)
 
     @property
     def ranks_per_half(self) -> int:

@@ -28,4 +28,5 @@ def host_library() -> ctypes.CDLL:
     found, address = ctypes.CDLL(library("libnvshmem_host.so.3")), ctypes.c_void_p
     found.nvshmemx_putmem_on_stream.argtypes = (address, address, ctypes.c_size_t, ctypes.c_int, address)
     found.nvshmemx_quiet_on_stream.argtypes = (address,)
+    found.nvshmemx_mc_ptr.argtypes, found.nvshmemx_mc_ptr.restype = (ctypes.c_int, address), address
     return found

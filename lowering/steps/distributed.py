@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from lowering.source import Chain, Source
@@ -34,8 +34,8 @@ class SymmetricRegions(Regions):
     """`loaded`: by buffer, the pointers and descriptors through which the text so far loads. `awaited`: what of these has taken
     tokens, and is called instead."""
 
-    def __init__(self, spell: Spelling, needs: dict[str, str]) -> None:
-        super().__init__(spell, needs)
+    def __init__(self, spell: Spelling, needs: dict[str, str], in_packet: Mapping[str, int]) -> None:
+        super().__init__(spell, needs, in_packet)
         self.loaded: dict[str, dict[str, None]] = {}
         self.awaited: dict[str, dict[str, str]] = {}
         self.storing = False
@@ -65,6 +65,10 @@ class SymmetricRegions(Regions):
         text = f"dl.symm_at({here}, {self.spell(region.at)})"
         name, known = self.remote.get((buffer.name, region.at), ("", ""))
         return name if known == text else text  # a wait in the loop returns another pointer
+
+    def on_every_rank(self, buffer: Buffer) -> str:
+        self.needs[buffer.name] = ""
+        return f"on_ranks_of_node({buffer.name})"
 
     def in_pool(self, buffer: Buffer, place: str, at: Number) -> str:
         here = f"in_place({buffer.name}_pool, {place}, tl.{stored(buffer)})"
@@ -127,7 +131,7 @@ class DistributedPrograms(Programs):
 
     def __init__(self, frame: Frame, out: Source, scope: Scope) -> None:
         super().__init__(frame, out, scope)
-        self.regions = SymmetricRegions(self.spell, self.needs)
+        self.regions = SymmetricRegions(self.spell, self.needs, self.words.in_packet)
         self.is_draft = False
         self.loaded: dict[str, dict[str, None]] = {}  # by buffer, what loads of the phase go through
 

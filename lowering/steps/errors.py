@@ -75,7 +75,7 @@ class NoMulticastInTarget(TileLinkError):
 
     template = (
         "schedule {schedule!r} stores at all ranks at once, which target {target} has no printed form for on {arch}.\n"
-        "Legal: --target triton for NVIDIA GPUs, or a plan without multicast=yes."
+        "Legal: --target triton for NVIDIA GPUs, over several nodes --target triton-nvshmem, or a plan without multicast=yes."
     )
 
 

@@ -53,7 +53,7 @@ def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None,
 def spelling_of(schedule: Schedule, target: str, arch: str) -> Dialect:
     """The dialect in which the file of `schedule` is written. Raises UnknownTarget, TargetNotForGpu, and NoMulticastInTarget."""
     spelling = dialect(target, arch, sends=sends(schedule), multicasts=multicasts(schedule))
-    if multicasts(schedule) and spelling.fabric != "MulticastFabric":
+    if multicasts(schedule) and not spelling.multicasts(over_nodes=schedule.ranks_per_node < schedule.num_ranks):
         raise NoMulticastInTarget(schedule=schedule.name, target=target, arch=arch)
     return spelling
 
@@ -84,7 +84,7 @@ def print_file(
     packed, anew = relative(in_packets(schedule))
     taken = checked_names(schedule)
     words, constants = laid_out(packed, elements_in_packets(schedule), anew, taken), Constants(taken)
-    constants.add(schedule.dims, schedule.sizes)
+    constants.add(packed.dims, packed.sizes)
     constants.add(words.dims, words.sizes, layout=True)
     around = around or _bare(packed)
     frame = Frame(packed, words, constants, spelling, exact, around.stream_waits)

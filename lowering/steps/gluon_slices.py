@@ -16,7 +16,7 @@ from lowering.steps.gluon_programs import GluonPrograms
 from lowering.steps.indices import Spelling
 from lowering.steps.programs import Programs
 from lowering.steps.ranks import first_of_ranks, resolved
-from lowering.steps.regions import Place, Regions, Side
+from lowering.steps.regions import PLAIN, Place, Regions, Run, Side
 from tilelink.ir.nodes import PIECE_ROWS, TURN_SLICE_BYTES
 from tilelink.ir.ops.elementwise import FUNCTIONS
 from tilelink.schedule.index import Index, Number, least, names_in, replaced, terms_of
@@ -98,9 +98,9 @@ class SliceRegions(Regions):
         self.rows, self.width, self.bound = rows, width, bound
         self.vectors: dict[str, str] = {}
 
-    def _size(self, value: str, kind: str, extent: Number) -> tuple[int, str]:
+    def _size(self, value: str, kind: str, extent: Number, run: Run = PLAIN) -> tuple[int, str]:
         known = self.rows if kind == "rows" else self.width
-        return known if self.whole(extent) == known[0] else super()._size(value, kind, extent)
+        return known if self.whole(extent) == known[0] else super()._size(value, kind, extent, run)
 
     def vector(self, column: bool, first: str, size: str) -> str:
         text = f"{'slice_cols' if column else 'slice_rows'}({first}, {size}, SLICE)"

@@ -117,6 +117,8 @@ class HostClass:
         self.out.line("ANY_STREAM = True  # calls may come from any stream")
         if multicasts(self.schedule):
             self.out.line("MULTICAST = True  # kernels store at all ranks at once")
+            if self.schedule.ranks_per_node < self.schedule.num_ranks:
+                self.out.line(f"RANKS_PER_NODE = {self.schedule.ranks_per_node}  # of which these are all")
         if not self.around.peer_atomics:
             self.out.line("PEER_ATOMICS = False  # the links need no remote atomics")
         for layout in dict.fromkeys(found.layout for _, found in self._described() if found.layout):

@@ -7,7 +7,7 @@ from math import prod
 from lowering.source import Chain, Source
 from lowering.steps.choices import Choice, choice_of, choices
 from lowering.steps.descriptors import Described
-from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element, stored
+from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope
 from lowering.steps.ranks import store_at_ranks_of_rows, through_all
@@ -28,7 +28,7 @@ class Loading(Signalling):
 
     def __init__(self, frame: Frame, out: Source, scope: Scope) -> None:
         super().__init__(frame, out, scope)
-        self.regions = Regions(self.spell, self.needs)
+        self.regions = Regions(self.spell, self.needs, self.words.in_packet)
         self.dtypes: dict[str, str] = {}  # of values that were loaded
         # the loads that branches in the loop at hand have become
         self.chosen: dict[If, tuple[tuple[str, ...], str, list[str | Chain]]] = {}
@@ -63,7 +63,9 @@ class Loading(Signalling):
             self.not_printed("a descriptor of parts", step, "a cooperative phase, or Access.POINTER")
         place = self._place(step.result, step.region, step)
         if buffer.protocol is not Protocol.SIMPLE:
-            self.out.call(f"{step.result} = take_packets(", [place.pointers, *self._packets(buffer), *place.masks])
+            self.out.call(
+                f"{step.result} = take_{kind_of(buffer)}(", [place.pointers, *self._packets(buffer), *place.masks]
+            )
             return
         mask = self._of_added(step, place.mask)
         masked: list[str | Chain] = [mask, f"other={step.fill}"] if mask.parts else []
@@ -90,8 +92,10 @@ class Loading(Signalling):
     def _packets(self, buffer: Buffer) -> list[str | Chain]:
         """What kind of packets lie in a buffer."""
         self.needs["call"] = ""
-        numbered = buffer.protocol is Protocol.LL
-        return ["call", f"tl.{element(buffer)}", str(self.words.in_packet[buffer.name]), f"NUMBERED={numbered}"]
+        packed: list[str | Chain] = ["call", f"tl.{element(buffer)}", str(self.words.in_packet[buffer.name])]
+        if buffer.protocol is Protocol.LL128:  # the arguments are those of functions of lines
+            return packed
+        return [*packed, f"NUMBERED={buffer.protocol.numbered}"]
 
     def described(self, value: str, region: Region, step: Step) -> tuple[str, Number, Number]:
         """The descriptor of a region on the own rank, and where the tile begins in the matrix of all rows."""
@@ -184,12 +188,10 @@ class Loading(Signalling):
         """One store for all rounds, at the multicast address of the buffer."""
         (store,) = step.body
         assert isinstance(store, Store) and not self.buffers[store.region.buffer].places, "as the proof asks for"
-        buffer, address = self.buffers[store.region.buffer], f"{store.region.buffer}_multicast"
-        self.needs[address] = ""
-        before, base = self.regions.remote, f"on_every_rank({address}, tl.{stored(buffer)})"
-        self.regions.remote = {**before, (buffer.name, store.region.at): (base, base)}
+        buffer = self.buffers[store.region.buffer]
+        self.regions.everywhere = self.regions.on_every_rank(buffer)
         place = self._place(store.value, store.region, store)
-        self.regions.remote = before
+        self.regions.everywhere = ""
         self.out.call("multicast_packets(", [place.pointers, store.value, *self._packets(buffer), *place.masks])
 
     def _merge(self, merge: Merge) -> None:
@@ -259,7 +261,7 @@ class Loading(Signalling):
         self.dtypes[step.result] = element(buffer)
         place = self._place(step.result, step.region, step)
         packets = [place.pointers, *self._packets(buffer), *place.masks]
-        self.out.call(f"{step.result} = own_or_packets(", [own, condition, *packets])
+        self.out.call(f"{step.result} = own_or_{kind_of(buffer)}(", [own, condition, *packets])
 
     def _choose(self, choice: Choice) -> None:
         """Prints where a load loads from, if both are tiles of equal strides, and notes the load for the loop."""
@@ -334,6 +336,11 @@ class Loading(Signalling):
         masked: list[str | Chain] = [here.mask, f"other={choice.first.fill}"] if here.mask.parts else []
         pointers = Chain((source, *here.pointers.parts[-tile:]))
         return before, instead, (here.lines, f"{value} = tl.load(", [pointers, *masked])
+
+
+def kind_of(buffer: Buffer) -> str:
+    """Of functions that take what comes, or put it."""
+    return "lines" if buffer.protocol is Protocol.LL128 else "packets"
 
 
 def _adds_own_rows(step: Step) -> bool:

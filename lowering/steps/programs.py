@@ -15,8 +15,9 @@ from lowering.steps.flat import is_flat, run
 from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope
 from lowering.steps.late import adds, defers, needed, split
-from lowering.steps.loading import Loading
+from lowering.steps.loading import Loading, kind_of
 from lowering.steps.ops import op_text
+from lowering.steps.packets import elements_in_line
 from lowering.steps.regions import Place
 from lowering.steps.slices import Sliced, sliced
 from tilelink.ir.enums import Protocol
@@ -92,6 +93,7 @@ class Programs(Loading):
     def phase(self, role: Role, phase: Phase) -> None:
         """A phase of each program, or of one of them."""
         self.check_pipelining(role, phase)
+        self.regions.line = elements_in_line(self.schedule, phase)
         self.origins = dict(self.schedule.origins)
         named = {Who.FIRST: "the first program", Who.LAST: "the program that ends last"}
         self.out.comment(
@@ -276,7 +278,7 @@ class Programs(Loading):
         place = self._place(step.value, step.region, step) if step.skip == 0 else self._behind(step)
         if buffer.protocol is not Protocol.SIMPLE:
             packets = [place.pointers, step.value, *self._packets(buffer), *place.masks]
-            self.out.call("put_packets(", packets)
+            self.out.call(f"put_{kind_of(buffer)}(", packets)
             return
         self.out.call("tl.store(", [place.pointers, value, *place.masks])
 

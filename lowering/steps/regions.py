@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import inf
+from types import MappingProxyType
 from typing import TypeGuard
 
 from lowering.source import Chain
@@ -11,6 +13,8 @@ from lowering.steps.constants import Group
 from lowering.steps.dtypes import stored
 from lowering.steps.errors import NotPrinted, TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
+from lowering.steps.packets import LINE_WORDS
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Index, Number, difference, less, names_in, rank
 from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Buffer, Region
@@ -18,17 +22,38 @@ from tilelink.schedule.printing import region_text
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """So many `elements` of a row take so many `places` in registers: those of a line have a gap, two words of it are one."""
+
+    elements: int = 1
+    places: int = 1
+
+    @property
+    def plain(self) -> bool:
+        return self.elements == self.places
+
+    def most(self, extent: int) -> int:
+        """Places for so many elements, a power of two."""
+        return (1 << (-(-extent // self.elements) - 1).bit_length()) * self.places
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a tile: `most` elements, a power of two called `name`, of which `extent` exist."""
+    """One side of a tile: `most` places, a power of two called `name`, for elements of which `extent` exist."""
 
     start: Number
     extent: Number
     most: int
     name: str
+    run: Run = Run()
 
     @property
     def ragged(self) -> bool:
-        return self.extent != self.most
+        return self.extent != self.elements
+
+    @property
+    def elements(self) -> int:
+        return self.most if self.run.plain else self.most // self.run.places * self.run.elements
 
     @property
     def by_lane(self) -> bool:
@@ -51,11 +76,18 @@ class Place:
         return [self.mask] if self.mask.parts else []
 
 
+PLAIN, _PIECE = Run(), Run(2, 1)
+
+
 class Regions:
     """What regions of a schedule are in the kernel of a role."""
 
-    def __init__(self, spell: Spelling, needs: dict[str, str]) -> None:
-        self.spell, self.needs = spell, needs
+    def __init__(
+        self, spell: Spelling, needs: dict[str, str], in_packet: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        self.spell, self.needs, self.in_packet = spell, needs, in_packet
+        self.line = 0  # elements in a line, in phases whose tiles go through lines
+        self.everywhere = ""  # the first element of the region at hand, on all ranks of the node at once
         self.scope, self.schedule = spell.scope, spell.schedule
         self.buffers = {buffer.name: buffer for buffer in self.schedule.buffers}
         self.places: dict[
@@ -65,19 +97,24 @@ class Regions:
 
     def shape(self, value: str, extents: tuple[Number, ...]) -> tuple[tuple[int, str], ...]:
         """The size of a tile along each of its dimensions, and what it is called."""
-        kinds = ("columns",) if len(extents) == 1 else ("rows", "columns")
-        return tuple(self._size(value, kind, extent) for kind, extent in zip(kinds, extents, strict=True))
+        return self._shape(value, extents, self._gaps(1))
 
-    def _size(self, value: str, kind: str, extent: Number) -> tuple[int, str]:
+    def _shape(self, value: str, extents: tuple[Number, ...], run: Run) -> tuple[tuple[int, str], ...]:
+        rows = (self._size(value, "rows", extent) for extent in extents[:-1])
+        return (*rows, self._size(value, "pieces" if run == _PIECE else "columns", extents[-1], run))
+
+    def _size(self, value: str, kind: str, extent: Number, run: Run = PLAIN) -> tuple[int, str]:
         high = self.whole(extent)
         if high == inf:
             raise UnboundedExtent(extent=extent, role=self.scope.role)
-        most = 1 << (int(high) - 1).bit_length()
+        most = run.most(int(high))
+        if isinstance(high, Known) and not run.plain:
+            high = high // run.elements * run.places
         if isinstance(high, Known) and most == high:
             most = high
         if most == 1:
             return 1, "1"
-        base = f"{value}_{'rows' if kind == 'rows' else 'cols'}"
+        base = f"{value}_{'cols' if kind == 'columns' else kind}"
         return most, self.spell.number(base, most, f"{kind} of tile {value}" + (", at most" * (extent != most)))
 
     def whole(self, extent: Number) -> float:
@@ -89,13 +126,27 @@ class Regions:
         """The sides of a tile: of the last two dimensions, or of the only one. Raises TileOfManyDimensions."""
         if any(extent != 1 for extent in region.extent[:-2]):
             raise TileOfManyDimensions(region=region_text(region), role=self.scope.role)
-        sizes = self.shape(value, region.extent[-2:])
+        run = self._run(region.buffer)
+        sizes = self._shape(value, region.extent[-2:], run)
         shape = self.schedule.shapes[region.buffer][-2:]
-        given = zip(region.start[-2:], region.extent[-2:], sizes, shape, strict=True)
+        runs = (*(PLAIN for _ in sizes[1:]), run)
+        given = zip(region.start[-2:], region.extent[-2:], sizes, shape, runs, strict=True)
+        found = [(Side(start, extent, most, name, one), size) for start, extent, (most, name), size, one in given]
         return tuple(
-            Side(start, most if _cut_by(extent, most, size - start) else extent, most, name)
-            for start, extent, (most, name), size in given
+            replace(side, extent=side.elements) if _cut_by(side.extent, side.elements, size - side.start) else side
+            for side, size in found
         )
+
+    def _run(self, buffer: str) -> Run:
+        """How the elements of a buffer lie in registers."""
+        if self.buffers[buffer].protocol is Protocol.LL128:
+            return _PIECE
+        return self._gaps(self.in_packet.get(buffer, 1))
+
+    def _gaps(self, in_packet: int) -> Run:
+        """Of what goes through lines, so many elements of which are one: the last word of a line is none."""
+        line = self.line // in_packet
+        return Run(line, line // (LINE_WORDS - 1) * LINE_WORDS) if line else PLAIN
 
     def base(self, region: Region) -> str:
         buffer = self.buffers[region.buffer]
@@ -108,6 +159,12 @@ class Regions:
             return self.remote[buffer.name, region.at][0]
         self.needs[f"{buffer.name}_peers"] = ""
         return f"on_peer({buffer.name}_peers, {self.spell(region.at)}, tl.{stored(buffer)})"
+
+    def on_every_rank(self, buffer: Buffer) -> str:
+        """The first element of a buffer on all ranks of the node at once."""
+        address = f"{buffer.name}_multicast"
+        self.needs[address] = ""
+        return f"on_every_rank({address}, tl.{stored(buffer)})"
 
     def _in_pool(self, buffer: Buffer, region: Region) -> str:
         """The first element of a buffer at a peer, in the place that it has told."""
@@ -132,7 +189,7 @@ class Regions:
         buffer = self.buffers[region.buffer]
         sides = self.sides(value, region)
         lead = self.spell.flat(region.start, buffer.name, len(sides))
-        terms, masks = [self.base(region), *lead], self._lead_masks(buffer, region, len(sides))
+        terms, masks = [self.everywhere or self.base(region), *lead], self._lead_masks(buffer, region, len(sides))
         lines: list[str] = []
         leads = bool(masks)
         for number, side in enumerate(sides):
@@ -178,11 +235,22 @@ class Regions:
     def _side(self, buffer: Buffer, side: Side, dim: int, column: bool, limit: str) -> tuple[str, list[str]]:
         """Places along a dimension, and conditions for those that exist."""
         unit = (side.most, side.name) if side.most > 1 else (0, "")
-        offsets = self.vector(column, self.spell(side.start, 0, unit), side.name)
+        offsets = self._numbers(column, self.spell(side.start, 0, unit), side)
         if side.most == 1 and not column:
             offsets = self.spell(side.start, 2)
-        masks = [f"{self.vector(column, '0', side.name)} < {limit}"] if limit else []
+        masks = [f"{self._numbers(column, '0', side)} < {limit}"] if limit else []
+        if side.run.places > side.run.elements:
+            masks.append(f"holds_data({side.name}, {self._of_run(side.run)})")
         return offsets, [*masks, *self._outside(buffer, dim, side.start, side.extent, offsets)]
+
+    def _numbers(self, column: bool, first: str, side: Side) -> str:
+        """Of the elements that the places along a side stand for, from `first` on."""
+        if side.run.plain:
+            return self.vector(column, first, side.name)
+        return f"cols_in_lines({first}, {side.name}, {self._of_run(side.run)})"
+
+    def _of_run(self, run: Run) -> str:
+        return f"{self.spell(run.elements)}, {self.spell(run.places)}"
 
     def vector(self, column: bool, first: str, size: str) -> str:
         """`size` numbers from `first` on, as a row for columns, else as a column."""

@@ -4,6 +4,7 @@ language has it."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +22,10 @@ from lowering.targets import NO_GPUS_YET
 from tests.adversary.bugs import edited, verdict
 from tests.pipeline.file_checks import bare_numbers, cited_elsewhere, undefined, unused
 from tests.pipeline.operators import AG_GEMM, GEMM_AR, GEMM_RS, MLP
+from tests.pipeline.test_packet_rails import GATHER, NVSHMEM, each, machine
 from tilelink import Shard, Tensor, all_gather, dims, overlap
 from tilelink.declaration import Overlap
+from tilelink.dialect_api import check_source
 from tilelink.elaborate.schedule import elaborated
 from tilelink.emulator import World
 from tilelink.emulator.errors import NoMulticast as NoEmulatedMulticast
@@ -35,6 +38,9 @@ from tilelink.proof.bug_class import BugClass
 from tilelink.proof.verify import verify
 from tilelink.runtime.load import fabric_class, load_source, operator_class
 from tilelink.runtime.run import run_emulated
+from tilelink.schedule.index import Index, rank
+from tilelink.schedule.instance import instantiated
+from tilelink.schedule.steps import For, Step
 
 M, K = dims("M K")
 PINS = {"multicast": "yes"}
@@ -90,8 +96,9 @@ def test_results_are_those_of_torch(
     assert all(one.multicast for one in calls_of(schedule)) and len(calls_of(schedule)) == 1
     proof = verify(schedule)
     assert proof.proved, "\n".join(proof.lines())
-    result = run_emulated(schedule, lowering.emit(schedule), calls=4, seed=ranks)
-    assert result.equal, f"{result.lines()}\n{schedule}"
+    for target in ("triton", "triton-distributed"):
+        result = run_emulated(schedule, lowering.emit(schedule, target), calls=4, seed=ranks)
+        assert result.equal, f"{target}: {result.lines()}\n{schedule}"
 
 
 @pytest.mark.parametrize("policy", ["random:5", "starve-rank:0", "starve-rank:2", "newest", "oldest"])
@@ -177,18 +184,19 @@ def test_one_store_stands_in_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topology", "ranks", "reason"),
+    ("topology", "nodes", "reason"),
     [
-        ("a100-nvswitch", 4, "those of a100-nvswitch do not"),
-        ("mi300x-full-mesh", 4, "those of mi300x-full-mesh do not"),
-        ("l20-pcie", 4, "those of l20-pcie do not"),
-        ("h800-2-nodes", 16, "h800-2-nodes has several"),
+        ("a100-nvswitch", None, "those of a100-nvswitch do not"),
+        ("mi300x-full-mesh", None, "those of mi300x-full-mesh do not"),
+        ("l20-pcie", None, "those of l20-pcie do not"),
+        ("laptop-switch", 4, "each node of laptop-switch@4 has one"),
     ],
 )
 @pytest.mark.parametrize("pin", ["multicast", "x_full.multicast"])
-def test_links_without_it(topology: str, ranks: int, reason: str, pin: str) -> None:
+def test_links_without_it(topology: str, nodes: int | None, reason: str, pin: str) -> None:
+    on = topologies.load(topology, 4, nodes)
     with pytest.raises(IllegalPin) as caught:
-        AG_GEMM.plan_for(topologies.load(topology, ranks), {"M": 64, "K": 64, "N": 64}, "bf16", {pin: "yes"})
+        AG_GEMM.plan_for(on, {"M": 64, "K": 64, "N": 64}, "bf16", {pin: "yes"})
     assert reason in str(caught.value.facts["reason"]) and caught.value.facts["name"] == pin
     assert "none on this machine" in str(caught.value)
 
@@ -204,14 +212,91 @@ def test_other_values() -> None:
     assert fields.MULTICAST.parsed("no") is None
 
 
-@pytest.mark.parametrize("target", ["triton-distributed", "triton-nvshmem"])
-def test_other_languages(target: str) -> None:
+def test_other_languages() -> None:
     schedule = planned(AG_GEMM, 4, {"M": 32, "K": 64, "N": 64})
     with pytest.raises(NoMulticastInTarget) as caught:
-        lowering.emit(schedule, target)
-    assert caught.value.facts == {"schedule": "ag_gemm", "target": target, "arch": "sm_90"}
+        lowering.emit(schedule, "triton-nvshmem")
+    assert caught.value.facts == {"schedule": "ag_gemm", "target": "triton-nvshmem", "arch": "sm_90"}
     with pytest.raises(NoMulticastInTarget, match="on gfx942"):
         lower(with_own_names(elaborated(schedule)), "gfx942")
+
+
+# ---- several nodes -----------------------------------------------------------------------------------------------------
+
+
+def over_nodes(mesh: tuple[int, int], rows: int, cols: int, dtype: str = "bf16") -> Schedule:
+    pins = PINS | {"protocol": "ll", "mover": "OwnKernel()"}
+    return GATHER.plan_for(machine(*mesh), {"M": mesh[0] * mesh[1] * rows, "N": cols}, dtype, pins)
+
+
+@pytest.mark.parametrize("mesh", [(2, 2), (2, 4), (3, 2), (4, 2)], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.quick(4)
+def test_two_levels_are_equal_to_torch(mesh: tuple[int, int], seed: int) -> None:
+    """One store goes to the ranks of a node. What rails bring has a buffer of its own."""
+    rng = random.Random(repr((mesh, seed)))
+    schedule = over_nodes(mesh, rng.randint(1, 40), rng.randint(1, 60) * 8, rng.choice(tuple(DTYPES)))
+    assert f"for step < {mesh[1]} by multicast:" in str(schedule) and "out_rails" in str(schedule)
+    proof = verify(schedule)
+    assert proof.proved, proof.lines()
+    for target in (NVSHMEM, "triton-distributed"):
+        assert run_emulated(schedule, lowering.emit(schedule, target), calls=4, seed=seed).equal, target
+
+
+def to_all_nodes(step: Step) -> tuple[Step, ...]:
+    """As if one store reached ranks of other nodes."""
+    if not isinstance(step, For) or not step.multicast:
+        return (step,)
+    return (replace(step, count=4, let=(("peer", (rank + Index("step")) % 4),)),)
+
+
+def to_the_next_rank(step: Step) -> tuple[Step, ...]:
+    """Of the next node."""
+    if not isinstance(step, For) or not step.multicast:
+        return (step,)
+    return (replace(step, let=tuple((name, (index + 2) % 4) for name, index in step.let)),)
+
+
+@pytest.mark.parametrize("change", [to_all_nodes, to_the_next_rank], ids=lambda one: one.__name__)
+def test_a_store_reaches_the_own_node(change: Callable[[Step], tuple[Step, ...]]) -> None:
+    schedule = over_nodes((2, 2), 4, 32)
+    steps = instantiated(elaborated(schedule))
+    found = verify(schedule, each(change)(steps)).findings
+    assert any("not all ranks of a node, each once" in one.fact for one in found), found
+    assert verify(schedule, steps).proved
+
+
+def test_stock_triton_has_no_address_of_a_node() -> None:
+    schedule = over_nodes((2, 2), 4, 32)
+    with pytest.raises(NoMulticastInTarget, match="over several nodes --target triton-nvshmem"):
+        lowering.emit(schedule, "triton")
+    other = lowering.emit(schedule, "triton-distributed")
+    assert "remote_mc_ptr(libshmem_device.NVSHMEMX_TEAM_NODE" in other and NO_GPUS_YET in other
+    assert not check_source(other).findings
+    source = lowering.emit(schedule, NVSHMEM)
+    assert fabric_class(load_source(source, "file")).__name__ == "NvshmemMulticastFabric"
+    assert "RANKS_PER_NODE = 2  # of which these are all" in source and NO_GPUS_YET in source
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [NVSHMEM, "triton-distributed"])
+def test_no_delay_shows_over_nodes(target: str) -> None:
+    found = verdict(lowering.emit(over_nodes((2, 2), 2, 16), target), "all_gather")
+    assert not found.refuted, found.lines()
+
+
+NODE_MISTAKES = {
+    "one set of packets": ("+ call % 2 *", "+ 0 *"),
+    "packets of LL are not awaited": ("(found >> 32).to(tl.int32) != call", "(found >> 32).to(tl.int32) > call"),
+    "a store reaches the own rank alone": ("    RANKS_PER_NODE = 2", "    RANKS_PER_NODE = 1"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", NODE_MISTAKES)
+def test_mistakes_over_nodes_are_found(mistake: str) -> None:
+    source = lowering.emit(over_nodes((2, 2), 4, 16), NVSHMEM)
+    assert verdict(edited(source, NODE_MISTAKES[mistake]), "all_gather").refuted, mistake
 
 
 class _Handle:

@@ -41,6 +41,7 @@ class Subject:
     outputs: tuple[str, ...] = ()  # names, where they are known
     peer_atomics: bool = True
     multicast: bool = False
+    ranks_per_node: int = 0  # that a store by multicast reaches; 0: all
     any_stream: bool = True  # calls may come from several streams without being ordered by the caller
     graphs: bool = True  # calls may be captured in a CUDA graph
     step_limit: int = STEP_LIMIT  # switches and memory accesses of a run, after which it is given up
@@ -71,6 +72,7 @@ def of_schedule(schedule: Schedule, source: str, command: str = "", build: Build
         schedule.spec.outputs,
         peer_atomics=schedule.machine.peer_atomics,
         multicast=schedule.machine.multicast,
+        ranks_per_node=int(getattr(emitted, "RANKS_PER_NODE", 0)),
         command=command,
     )
 
@@ -79,8 +81,9 @@ def of_file(path: Path, num_ranks: int | None = None, num_sms: int | None = None
     """The operator of a Python file: emitted, edited, or written by hand with the same interface.
 
     The file defines one class with `INPUTS = {name: (shape, dtype)}`, `__init__(self, fabric)` and
-    `__call__(self, *inputs)`, and optionally `NUM_RANKS`, `NUM_SMS`, `STEP_LIMIT`, `ANY_STREAM`, `GRAPHS`, `PEER_ATOMICS` and
-    `MULTICAST` in the class, `TOLERANCE`, `SCALES`, `REPLICATED` and `reference` beside it. See docs/verification.md.
+    `__call__(self, *inputs)`, and optionally `NUM_RANKS`, `NUM_SMS`, `STEP_LIMIT`, `ANY_STREAM`, `GRAPHS`, `PEER_ATOMICS`,
+    `MULTICAST` and `RANKS_PER_NODE` in the class, `TOLERANCE`, `SCALES`, `REPLICATED` and `reference` beside it. See
+    docs/verification.md.
     Raises NotAnOperatorFile and FileReferenceFailed.
     """
     try:
@@ -112,6 +115,7 @@ def of_module(module: ModuleType, path: str, num_ranks: int | None = None, num_s
         tuple(getattr(module, "OUTPUTS", ())),
         peer_atomics=bool(getattr(host, "PEER_ATOMICS", True)),
         multicast=bool(getattr(host, "MULTICAST", False)),
+        ranks_per_node=int(getattr(host, "RANKS_PER_NODE", 0)),
         any_stream=bool(getattr(host, "ANY_STREAM", False)),
         graphs=bool(getattr(host, "GRAPHS", True)),
         step_limit=_number(module, host, path, "STEP_LIMIT", STEP_LIMIT),

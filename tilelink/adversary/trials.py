@@ -105,6 +105,7 @@ def run_trial(subject: Subject, trial: Trial, observers: Sequence[Observer] = ()
         lazy_loading=trial.lazy_loading,
         peer_atomics=subject.peer_atomics,
         multicast=subject.multicast,
+        ranks_per_node=subject.ranks_per_node,
     )
     if trial.excused:
         world.machine.excuse_waits(trial.spared)

@@ -40,7 +40,7 @@ def assembly_kind(text: str) -> tuple[Kind | None, bool]:
     return None, False
 
 
-def assembly_guard(text: str) -> int | None:
-    """Which operand has to differ from 0 for the access to happen, where the text says so; behind one result."""
+def assembly_guard(text: str, results: int = 1) -> int | None:
+    """Which operand has to differ from 0 for the access to happen, where the text says so; behind so many results."""
     found = re.search(r"setp\.ne\.s32 (\w+), \$(\d+), 0;.*@\1 (?:multimem\.)?(?:ld|st|atom|red)\.", text)
-    return int(found[2]) - 1 if found else None
+    return int(found[2]) - results if found else None

@@ -12,6 +12,7 @@ from tilelink.compiled.errors import CannotFollow
 from tilelink.compiled.events import Descriptor, Event, Kind, Memory
 from tilelink.compiled.guards import Regions, number_of, unguarded
 from tilelink.compiled.launches import Launches, Prepared
+from tilelink.compiled.lines import torn
 from tilelink.compiled.mlir import Function, parse
 from tilelink.compiled.mlir_state import Value
 from tilelink.compiled.mlir_trace import Tracer
@@ -25,6 +26,7 @@ from tilelink.proof.bug_class import BugClass
 
 _DIMENSIONS = re.compile(r"tensor<(?:\d+x)+")
 SENT_TWICE = "several warps hold one packet: a late one sends it again when the peer has taken it"
+TORN = "several instructions store or load a line of 128 bytes, which may come in pieces"
 _FLATTEN = "tt.flatten"  # of a loop that the compiler may run as one with the loop inside
 
 
@@ -111,6 +113,8 @@ def _check_kernel(report: CompiledReport, kernel: Prepared, waits_ahead: bool) -
     for access in replicated(kernel.ttgir):
         shape = "x".join(map(str, access.shape))
         _add(report, Finding(kernel.name, "TTGIR", 0, SENT_TWICE, f"{access.text} of {shape} packets", access.layout))
+    for access in torn(kernel.ttgir):
+        _add(report, Finding(kernel.name, "TTGIR", 0, TORN, access.text, access.layout))
     for program, source in sources.items():
         made = _trace(compiled, kernel, memories[program].again(), program)
         complete = source.complete and made.complete

@@ -86,7 +86,8 @@ def _assembly(tracer: State, op: Op, values: dict[str, Value]) -> None:
     if not touches:
         tracer.event(kind, op)
         return
-    guard = assembly_guard(text)
+    constraints = re.search(r'constraints = "([^"]*)"', op.text)
+    guard = assembly_guard(text, constraints[1].count("=") if constraints else 1)
     mask = 1 if guard is None else values[op.operands[guard]]
     found = _masked(values[op.operands[0]], mask, op)
     if found is not None:

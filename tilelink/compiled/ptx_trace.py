@@ -122,7 +122,8 @@ def _load(thread: Thread, instruction: Instruction, taken: bool | None) -> None:
     elif ".relaxed" in opcode or ".volatile" in opcode:
         if taken is not False:
             thread.event(Kind.WORD, instruction, where)
-            thread.put(target, None)
+            for one in targets:
+                thread.put(one, None)
     elif taken is not False:
         thread.event(Kind.LOAD, instruction, where)
         size = max(Register.bits(opcode) // 8, 1)

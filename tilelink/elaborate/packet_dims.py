@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import typing
 
 from tilelink.elaborate.packets import Blocks
+from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Number
 from tilelink.schedule.known import Known, origin
 
 
-class Names(Protocol):
+class Names(typing.Protocol):
     """What a schedule calls its sizes."""
 
     def following(self, name: str, value: int, follows: Number, title: str) -> int: ...
@@ -26,7 +27,10 @@ def name_blocks(names: Names, blocks: Blocks, does: str) -> None:
         if isinstance(extent, Known) and isinstance(block, Known) and extent is not whole:
             kind = {"ROWS": "rows", "COLS": "columns"}.get(block.index.op.rpartition("_")[2], "planes")
             names.following(extent.index.op, int(extent), origin(whole), f"{kind} of what a rank sends of {out}")
-            title = f"{kind} of a block of {out} that a program {does} at a time; a power of two"
-            names.choice(block.index.op, int(block), title)
+            lines = blocks.launch.protocol is Protocol.LL128 and kind == "columns"
+            wide = f"whole lines, of {blocks.in_packet} each" if lines else "a power of two"
+            names.choice(
+                block.index.op, int(block), f"{kind} of a block of {out} that a program {does} at a time; {wide}"
+            )
             if extent % block == 0:
                 names.rule(extent, block)

@@ -13,7 +13,7 @@ from tilelink.elaborate.positions import TILE
 from tilelink.elaborate.regions import Tiles, part
 from tilelink.ir import steps as ir
 from tilelink.ir.calls import PacketCollective
-from tilelink.ir.counting import block_shape, in_registers
+from tilelink.ir.counting import block_of_packets, packets_held
 from tilelink.ir.enums import WARP
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
@@ -111,7 +111,11 @@ class Blocks:
     @cached_property
     def in_packet(self) -> int:
         """Elements that a packet has room for."""
-        return self.launch.protocol.data_bytes // DTYPE_BYTES[self.schedule.buffer(self.launch.out).dtype]
+        return self.launch.protocol.data_bytes // self._element_bytes
+
+    @cached_property
+    def _element_bytes(self) -> int:
+        return DTYPE_BYTES[self.schedule.buffer(self.launch.out).dtype]
 
     @cached_property
     def dim(self) -> int:
@@ -135,10 +139,9 @@ class Blocks:
     def _cut(self) -> tuple[tuple[int, int], ...]:
         """(extent of a part, extent of a block) along each dimension; with names where other blocks would do as well."""
         shape, last = self.shape, len(self.whole) - 1
+        blocks = block_of_packets(shape, self.launch.block, self.launch.protocol, self._element_bytes)
         found = list[tuple[int, int]]()
-        for dim, (name, extent, size) in enumerate(
-            zip(_NAMES[-len(shape) :], shape, block_shape(shape, self.launch.block * self.in_packet), strict=True)
-        ):
+        for dim, (name, extent, size) in enumerate(zip(_NAMES[-len(shape) :], shape, blocks, strict=True)):
             named = 1 < size < extent and dim >= last - 1
             names = [Index(f"{self.launch.out}_{what}_{name}S".upper()) for what in ("PART", self.what)]
             found.append((Known(extent, names[0]), Known(size, names[1])) if named else (extent, size))
@@ -157,9 +160,9 @@ class Blocks:
 
     @property
     def warps(self) -> int:
-        """Of a kernel of its own: a thread has a packet, for each that holds one sends it."""
-        packets = in_registers(self.tile) // self.in_packet
-        return max(1, min(self.launch.block, packets) // WARP)
+        """Of a kernel of its own: a thread has a packet, for each that holds one sends it; several have a line."""
+        packets = packets_held(self.tile, self.launch.protocol, self._element_bytes)
+        return max(1, min(self.launch.block, packets) * self.launch.protocol.threads // WARP)
 
     @property
     def tile(self) -> tuple[int, ...]:

@@ -123,9 +123,8 @@ def _buffer(planned: Planned, buffer: nodes.Buffer) -> Buffer:
     memory = _MEMORY[buffer.memory]
     for_caller = memory is Memory.SYMMETRIC and buffer.name in planned.spec.outputs
     told = (one.exchange for one in planned.launches if isinstance(one, TellPlace))
-    places = next(
-        (places_of(one) for one in told if planned.exchange(one).target == buffer.name), None
-    )  # of a pool whose places nobody is told, the same one is as good
+    # of a pool whose places nobody is told, the same one is as good
+    places = next((places_of(one) for one in told if planned.exchange(one).target == buffer.name), None)
     return Buffer(buffer.name, memory, buffer.shape, buffer.dtype, for_caller=for_caller, places=places)
 
 
@@ -137,6 +136,7 @@ def _packets(planned: Planned) -> Iterator[Buffer]:
         if isinstance(launch, PacketCollective):
             shape = (2, planned.num_ranks, *Blocks(planned, launch).part_shape)
             yield from _sets(planned, launch.out, (shape,) * launch.shots, launch.protocol)
+            yield from packet_rails.buffers(planned, launch)
         if isinstance(launch, Kernel) and launch.compute is not None:
             for step in launch.compute.body:
                 if isinstance(step, SumPackets):

@@ -71,13 +71,14 @@ class Machine:
         *,
         peer_atomics: bool = True,
         multicast: bool = False,
+        ranks_per_node: int = 0,
     ) -> None:
         self.num_ranks = num_ranks
         self.num_sms = num_sms
         self.free_sms = [num_sms] * num_ranks
         self.peer_atomics = peer_atomics
         self.memory = MemoryMap()
-        self.symmetry = Symmetry(self.memory, multicast)
+        self.symmetry = Symmetry(self.memory, multicast, ranks_per_node or num_ranks)
         self.scheduler = Scheduler(policy, switch_every, step_limit)
         self.spins = SpinDetector(self.scheduler, self.word)
         self.observers = tuple(observers)

@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Multicast:
-    """A range of addresses that stands for all ranks' copies of one allocation."""
+    """A range of addresses that stands for the copies of one allocation, of all ranks of a node."""
 
     start: int
     num_bytes: int
-    copies: tuple[int, ...]  # where the copy of each rank starts
+    copies: tuple[int, ...]  # where the copy of each of these ranks starts
     reserved: torch.Tensor  # holds the range, so that nothing else gets these addresses; never read or written
 
 
 class Symmetry:
-    """The allocations of one world. `has_multicast`: the links have it."""
+    """The allocations of one world. `has_multicast`: links have it, one address for each `ranks_per_node` in a row."""
 
-    def __init__(self, memory: MemoryMap, has_multicast: bool) -> None:
-        self.has_multicast = has_multicast
+    def __init__(self, memory: MemoryMap, has_multicast: bool, ranks_per_node: int) -> None:
+        self.has_multicast, self.ranks_per_node = has_multicast, ranks_per_node
         self._memory = memory
         self._copies: dict[int, tuple[int, ...]] = {}  # by the first address of any rank's copy
         self._tensors: dict[int, tuple[torch.Tensor, ...]] = {}  # by the same
-        self._multicasts: dict[int, Multicast] = {}  # by the first address of rank 0's copy
+        self._multicasts: dict[int, Multicast] = {}  # by the first address of the copy of a node's first rank
 
     def add(self, peers: Sequence[torch.Tensor]) -> None:
         """One allocation, rank by rank. An empty one has no address and is left out."""
@@ -59,17 +59,19 @@ class Symmetry:
         offset = tensor.storage_offset() - here.storage_offset() + there.storage_offset()
         return there.as_strided(tensor.size(), tensor.stride(), offset)
 
-    def multicast(self, copies: tuple[int, ...]) -> Multicast | None:
-        """The multicast range of the allocation with these copies; None where the links have none."""
+    def multicast(self, copies: tuple[int, ...], rank: int) -> Multicast | None:
+        """The multicast range of the allocation with these copies, for the node of `rank`; None where the links have none."""
         if not self.has_multicast:
             return None
-        found = self._multicasts.get(copies[0])
+        node = rank // self.ranks_per_node * self.ranks_per_node
+        of_node = copies[node : node + self.ranks_per_node]
+        found = self._multicasts.get(of_node[0])
         if found is None:
-            owner = self._memory.owner(copies[0])
+            owner = self._memory.owner(of_node[0])
             assert owner is not None
             reserved = torch.empty(owner.end - owner.start, dtype=torch.uint8)
-            found = Multicast(reserved.data_ptr(), reserved.numel(), copies, reserved)
-            self._multicasts[copies[0]] = found
+            found = Multicast(reserved.data_ptr(), reserved.numel(), of_node, reserved)
+            self._multicasts[of_node[0]] = found
         return found
 
     def multicast_of(self, first: int, end: int) -> Multicast | None:

@@ -61,7 +61,7 @@ class World:
     `lazy_loading`: a kernel that was not loaded under `fabric.loading()` is loaded by its first launch, which waits
     until no program of its rank is resident; host code of the rank enqueues nothing meanwhile.
     `peer_atomics` False: links do not carry atomics; one on a peer's buffer raises `NoPeerAtomics`.
-    `multicast` True: links have multicast addresses.
+    `multicast` True: links have multicast addresses, of all ranks, or of each `ranks_per_node` that follow each other.
     Raises `IllegalWorld`.
     """
 
@@ -79,6 +79,7 @@ class World:
         lazy_loading: bool = False,
         peer_atomics: bool = True,
         multicast: bool = False,
+        ranks_per_node: int = 0,
     ) -> None:
         for name, value, least in (
             ("num_ranks", num_ranks, 1),
@@ -90,7 +91,7 @@ class World:
                 raise IllegalWorld(name=name, value=value, least=least)
         policy = policy or RandomPolicy(seed)
         limits = num_ranks, num_sms, policy, switch_every, step_limit, observers
-        self.machine = Machine(*limits, peer_atomics=peer_atomics, multicast=multicast)
+        self.machine = Machine(*limits, peer_atomics=peer_atomics, multicast=multicast, ranks_per_node=ranks_per_node)
         self.host = Host(num_ranks, lazy_loading)
         self._interpreter = Interpreter(self.machine)
         self._execution = Execution(self.machine, self.host, self._interpreter, any_residency_order)
@@ -224,7 +225,8 @@ class World:
             other = f"{peers[0].dtype} {list(peers[0].shape)}"
             raise SymmetricMismatch(number=number, rank=rank, own=f"{dtype} {list(shape)}", other=other)
         pointers = torch.tensor([peer.data_ptr() for peer in peers], dtype=torch.int64)
-        everywhere = self.machine.symmetry.multicast(tuple(pointers.tolist())) if peers[0].numel() else None
+        copies = tuple(pointers.tolist())
+        everywhere = self.machine.symmetry.multicast(copies, rank) if peers[0].numel() else None
         multicast = torch.tensor([0 if everywhere is None else everywhere.start], dtype=torch.int64)
         return EmulatedSymmetric(peers[rank], peers, pointers, multicast)
 

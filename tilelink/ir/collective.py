@@ -61,6 +61,11 @@ class Collective:
         return self.protocol is not Protocol.SIMPLE
 
     @property
+    def within_node(self) -> str:
+        """What of it goes to ranks of the same node alone, in words; other ranks get packets of LL."""
+        return "one store goes" if self.multicast else "lines go" if self.protocol is Protocol.LL128 else ""
+
+    @property
     def in_tiles(self) -> bool:
         return isinstance(self.mover, Fused)
 

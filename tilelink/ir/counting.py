@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 
 from tilelink.ir.dtype import DTYPE_BYTES
+from tilelink.ir.enums import Protocol
 from tilelink.ir.graph import Relation
 from tilelink.ir.nodes import Axis, ComputeRole, Exchange
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.steps import IfOwn, Notify, Step
+
+_EMPTY_LINES = 0.125  # of the lines of a row, places that are left empty to have wider blocks
 
 
 def chunk_arrivals(role: ComputeRole, step: Notify, exchange: Exchange, own_axes: tuple[str, ...]) -> list[int]:
@@ -87,7 +90,48 @@ def packets_sent(relation: Relation, dtype: str) -> int:
     """Packets in what a rank sends to a peer, in each shot."""
     assert relation.by_packets, "packets have a protocol"
     shares = relation.num_ranks if relation.shots > 1 else 1
-    return math.prod(relation.part) * DTYPE_BYTES[dtype] // relation.protocol.data_bytes // shares
+    size = DTYPE_BYTES[dtype]
+    if relation.protocol is Protocol.LL128:
+        return -(-lines_of(relation.part, size) // shares)
+    return math.prod(relation.part) * size // relation.protocol.data_bytes // shares
+
+
+def lines_of(shape: tuple[int, ...], element_bytes: int) -> int:
+    """Lines that a tensor takes: each of its rows is in whole ones."""
+    *rows, cols = shape
+    return math.prod(rows) * -(-cols * element_bytes // Protocol.LL128.data_bytes)
+
+
+def block_of_packets(shape: tuple[int, ...], packets: int, protocol: Protocol, element_bytes: int) -> tuple[int, ...]:
+    """Of a block of at most so many packets of a tensor. The last line of a row may stick out of it; blocks are as wide as they
+    can be without many places for lines that do not exist."""
+    each = protocol.data_bytes // element_bytes
+    if protocol is not Protocol.LL128:
+        return block_shape(shape, packets * each)
+    lines = -(-shape[-1] // each)
+    widths = [1 << bits for bits in range(min(packets, lines).bit_length())]
+    places = {width: -(-lines // width) * width for width in widths}
+    wide = max(width for width in widths if places[width] <= (1 + _EMPTY_LINES) * lines)
+    *rows, lines = block_shape((*shape[:-1], wide), packets)
+    return (*rows, lines * each)
+
+
+def blocks_of_packets(relation: Relation, dtype: str, packets: int) -> int:
+    """How many blocks of so many packets a rank sends to a peer in each shot."""
+    protocol, size = relation.protocol, DTYPE_BYTES[dtype]
+    if protocol is not Protocol.LL128:
+        return -(-packets_sent(relation, dtype) // packets)
+    along = zip(relation.part, block_of_packets(relation.part, packets, protocol, size), strict=True)
+    found = math.prod(-(-extent // block) for extent, block in along)
+    return -(-found // (relation.num_ranks if relation.shots > 1 else 1))
+
+
+def packets_held(block: tuple[int, ...], protocol: Protocol, element_bytes: int) -> int:
+    """Packets that registers hold for a block of at most two dimensions."""
+    each = protocol.data_bytes // element_bytes
+    if protocol is not Protocol.LL128:
+        return in_registers(block) // each
+    return in_registers((*block[:-1], -(-block[-1] // each)))
 
 
 def block_shape(shape: tuple[int, ...], most: int) -> tuple[int, ...]:

@@ -20,7 +20,8 @@ def call_us(graph: TileGraph, relation: Relation, topology: Topology) -> float:
     """What the call for `relation` takes."""
     if relation.by_packets:
         packets = packets_sent(relation, graph.values[relation.name].dtype)
-        return packets_us(topology, packets, relation.shots, multicast=relation.multicast)
+        by = relation.protocol
+        return packets_us(topology, packets, relation.shots, protocol=by, multicast=relation.multicast)
     elements = max(math.prod(graph.values[name].shape) for name in (relation.source, relation.name))
     return library_us(topology, FUNCTIONS[relation.kind], elements * DTYPE_BYTES[graph.values[relation.name].dtype])
 

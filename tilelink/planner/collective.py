@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilelink.ir.calls import CollectiveCall, LibraryCollective, ListPlaces, ListRows, PacketCollective, SortRows
-from tilelink.ir.counting import block_shape, in_registers, packets_sent
+from tilelink.ir.counting import block_of_packets, blocks_of_packets, packets_held, packets_sent
 from tilelink.ir.dtype import DTYPE_BYTES
-from tilelink.ir.enums import WARP
+from tilelink.ir.enums import WARP, Protocol
 from tilelink.ir.graph import Relation, TileGraph
 from tilelink.ir.nodes import Begin, Exchange, Kernel, Kind, Launch, MoveRows
 from tilelink.ir.routed import Placed, Routed
 from tilelink.planner.layout import Illegal, Problem
-from tilelink.planner.links import PUT_BLOCK
+from tilelink.planner.links import PUT_BLOCK, rail_packets
 from tilelink.planner.rules import NOTHING_ELSE, why_not_in_order
 from topologies.topology import Topology
 
@@ -33,22 +33,22 @@ def collective(
     if not relation.by_packets:
         return LibraryCollective(function, relation.name, source)
     packets = packets_sent(relation, dtype)
-    blocks = -(-packets // _BLOCK)
+    block = _BLOCK // relation.protocol.threads
+    blocks = blocks_of_packets(relation, dtype, block)
     if free_sms < (needed := min(topology.num_nodes, 2)):  # of several nodes, a program that puts and one that hands on
         raise Illegal(
             f"packets of {relation.name} need free SMs: {needed}; other communication leaves {max(free_sms, 0)}"
         )
     if topology.num_nodes > 1:
-        puts = min(_MOST_PUTS, -(-packets // PUT_BLOCK), free_sms - 1)
+        puts = min(_MOST_PUTS, -(-rail_packets(packets, relation.protocol) // PUT_BLOCK), free_sms - 1)
         programs = min(free_sms - puts, blocks)
-        packed = PacketCollective(
-            function, relation.name, source, packets, programs, _BLOCK, protocol=relation.protocol
-        )
-        return replace(packed, per_node=topology.ranks_per_node, puts=puts, put_block=PUT_BLOCK)
+        packed = PacketCollective(function, relation.name, source, packets, programs, block, protocol=relation.protocol)
+        rails = replace(packed, per_node=topology.ranks_per_node, puts=puts, put_block=PUT_BLOCK)
+        return replace(rails, multicast=relation.multicast)
     per_sm = min(_MOST_PER_SM, -(-blocks // free_sms))
     programs = min(free_sms * per_sm, blocks)
     by = relation.protocol, relation.shots
-    made = PacketCollective(function, relation.name, source, packets, programs, _BLOCK, per_sm, *by)
+    made = PacketCollective(function, relation.name, source, packets, programs, block, per_sm, *by)
     return replace(made, multicast=relation.multicast)
 
 
@@ -58,9 +58,11 @@ def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -
         raise Illegal(
             f"programs of {kernel.name} communicate or go on from other tiles, and {relation.name} comes first"
         )
+    if relation.protocol is Protocol.LL128:
+        raise Illegal(f"lines of {relation.name} are moved by a kernel of their own")
     packets, block = packets_sent(relation, dtype), WARP * kernel.warps  # threads, each of which moves one at a time
-    in_packet = relation.protocol.data_bytes // DTYPE_BYTES[dtype]
-    if in_registers(block_shape(relation.part, block * in_packet)[-2:]) < block * in_packet:
+    shape = block_of_packets(relation.part, block, relation.protocol, DTYPE_BYTES[dtype])
+    if packets_held(shape[-2:], relation.protocol, DTYPE_BYTES[dtype]) < block:
         raise Illegal(f"the {packets} packets of {relation.name} are fewer than the {block} threads of a program")
     by = relation.protocol, relation.shots, True
     return PacketCollective("all_gather", relation.name, source, packets, kernel.programs, block, kernel.per_sm, *by)
@@ -94,15 +96,16 @@ def _run(launches: list[Launch]) -> list[PacketCollective]:
 def _in_one_launch(run: list[PacketCollective], graph: TileGraph, sms: int) -> list[PacketCollective]:
     """Nothing where it cannot be: one gathers what another one has, or their blocks are too many."""
     *before, last = run
-    if last.function != "all_gather" or last.within or last.operand in {one.out for one in before}:
+    lines = Protocol.LL128 in {one.protocol for one in run}
+    if last.function != "all_gather" or last.within or lines or last.operand in {one.out for one in before}:
         return []
 
     def held(one: PacketCollective, block: int) -> int:
         """Packets of a block in registers, each by a thread of its own."""
         relation = graph.relation(one.out)
         assert relation is not None, "a collective has a relation"
-        in_packet = one.protocol.data_bytes // DTYPE_BYTES[graph.values[one.out].dtype]
-        return in_registers(block_shape(relation.part, block * in_packet)[-2:]) // in_packet
+        size = DTYPE_BYTES[graph.values[one.out].dtype]
+        return packets_held(block_of_packets(relation.part, block, one.protocol, size)[-2:], one.protocol, size)
 
     block = max(WARP, min(_BLOCK, *(held(one, _BLOCK) for one in run)))
     if any(held(one, block) < block for one in run) and block > WARP:

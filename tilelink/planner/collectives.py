@@ -62,9 +62,10 @@ class Candidate:
 
     @property
     def packets(self) -> float:
-        """To a peer, or of the share that each rank adds; tiles have shares of their own."""
+        """To a peer, or of the share that each rank adds; tiles have shares of their own. Lines are filled up."""
         shares = self.num_ranks if self.how.shots > 1 and not self.how.in_tiles else 1
-        return self.bytes / (self.how.protocol.data_bytes * shares)
+        packets = self.bytes / (self.how.protocol.data_bytes * shares)
+        return math.ceil(packets) if self.how.protocol is Protocol.LL128 else packets
 
 
 Rule = tuple[Callable[[Candidate], bool], Callable[[Candidate], str]]  # broken, and why that is illegal
@@ -74,6 +75,14 @@ FIELD_RULES: tuple[tuple[Callable[[type, Collective], bool], str], ...] = (
     (
         lambda _, how: how.multicast and not (how.by_packets and isinstance(how.mover, OwnKernel)),
         "only packets of a kernel of its own go to all ranks by one store: mover=OwnKernel(), and protocol=ll or lamport",
+    ),
+    (
+        lambda _, how: how.protocol is Protocol.LL128 and how.multicast,
+        "a line would come to each rank in pieces: only packets of 8 bytes go to all ranks by one store",
+    ),
+    (
+        lambda _, how: how.protocol is Protocol.LL128 and not isinstance(how.mover, OwnKernel),
+        "only a kernel of its own moves lines, whose threads lie as lines need them: mover=OwnKernel()",
     ),
     (
         lambda operation, how: operation is SendRecv and how != Collective(),
@@ -93,7 +102,7 @@ FIELD_RULES: tuple[tuple[Callable[[type, Collective], bool], str], ...] = (
     ),
     (
         lambda _, how: not how.by_packets and isinstance(how.mover, OwnKernel | Fused),
-        "a kernel of its own moves packets: protocol=ll or protocol=lamport",
+        "a kernel of its own moves packets: protocol=ll, protocol=lamport or protocol=ll128",
     ),
     (
         lambda _, how: how.by_library and how.shots > 1,
@@ -115,21 +124,25 @@ FIELD_RULES: tuple[tuple[Callable[[type, Collective], bool], str], ...] = (
 
 RULES: tuple[Rule, ...] = (
     (
-        lambda x: x.how.multicast and x.topology.num_nodes > 1,
-        lambda x: (
-            f"one store reaches the ranks of a node, and {x.topology.name} has several: there is no multicast=yes"
-        ),
-    ),
-    (
         lambda x: x.how.multicast and not x.topology.multicast,
         lambda x: f"one store reaches all ranks where all links have multicast, and those of {x.topology.name} do not",
+    ),
+    (
+        lambda x: bool(x.how.within_node) and x.topology.ranks_per_node == 1,
+        lambda x: f"{x.how.within_node} to ranks of the same node, and each node of {x.topology.name} has one",
     ),
     (
         lambda x: x.topology.num_nodes > 1 and not x.how.by_library and not _over_nodes(x.operation, x.how),
         lambda x: (
             f"peers on other nodes of {x.topology.name} have no address here: chunks of an all_gather go to them, of a "
             "reduce_scatter, and of an all_reduce in two shots whose sums are copied; packets that number the call "
-            "(protocol=ll) of an all_gather; all else is mover=Library()"
+            "(protocol=ll, ll128) of an all_gather; all else is mover=Library()"
+        ),
+    ),
+    (
+        lambda x: x.how.protocol is Protocol.LL128 and not x.topology.whole_lines,
+        lambda x: (
+            f"a line of 128 bytes comes whole over NVLink between GPUs of NVIDIA, and {x.topology.name} has other links"
         ),
     ),
     (
@@ -148,15 +161,19 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         lambda x: x.integers and (x.how.by_chunks or x.how.in_tiles or x.how.protocol is Protocol.LAMPORT),
-        lambda x: f"{x.name} are numbers of any bits, which tables are made of at once: the library, or packets of ll",
+        lambda x: (
+            f"{x.name} are numbers of any bits, which tables are made of at once: the library, or packets of ll or ll128"
+        ),
     ),
     (
         lambda x: x.how.by_packets and x.packets % 1 > 0,
         lambda x: f"the {x.bytes} bytes of {x.name} are no whole packets of {x.how.protocol.data_bytes} bytes of data",
     ),
     (
-        lambda x: x.how.by_packets and x.packets > MOST_PACKETS,
-        lambda x: f"the {x.bytes} bytes of {x.name} are more than {MOST_PACKETS:,} packets to a peer",
+        lambda x: x.how.by_packets and x.packets > MOST_PACKETS // x.how.protocol.threads,
+        lambda x: (
+            f"the {x.bytes} bytes of {x.name} are more than {MOST_PACKETS // x.how.protocol.threads:,} packets to a peer"
+        ),
     ),
     (
         lambda x: x.how.in_tiles and x.operation is not AllGather and not x.row_bytes,
@@ -169,9 +186,16 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+_PACKETS_OVER_NODES = (
+    Collective(OwnKernel(), Protocol.LL),
+    Collective(OwnKernel(), Protocol.LL, multicast=True),
+    Collective(OwnKernel(), Protocol.LL128),
+)
+
+
 def _over_nodes(operation: type, how: Collective) -> bool:
     """Whether chunks of it go along rails, or packets that nobody has to empty."""
-    if operation is AllGather and how == Collective(OwnKernel(), Protocol.LL):
+    if operation is AllGather and how in _PACKETS_OVER_NODES:
         return True
     return operation in (AllGather, ReduceScatter, ReduceTokens, AllReduce) and how == Collective(
         shots=2 if operation is AllReduce else 1

@@ -50,7 +50,7 @@ from tilelink.planner.links import (
     drag_us,
     index_us,
     library_us,
-    packets_us,
+    packet_call_us,
     places_us,
     queue_us,
 )
@@ -243,8 +243,8 @@ class Model:
                 return places_us(placed)
             case LibraryCollective(function, out, operand):
                 return library_us(self.topology, function, max(self._bytes(out), self._bytes(operand)))
-            case PacketCollective(packets=packets, shots=shots, within=within, beside=beside, multicast=at_once):
-                return packets_us(self.topology, packets, shots, within=within, beside=beside, multicast=at_once)
+            case PacketCollective():
+                return packet_call_us(self.topology, launch)
             case StateMerge(operands=operands):
                 return states_us(launch, self.parts.buffer(operands[0]).dtype, self.topology)
             case LibraryOp(out=out):

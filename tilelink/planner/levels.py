@@ -15,6 +15,7 @@ from tilelink.ir.enums import PACKET_BYTES
 from tilelink.ir.routed import Sent
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import DTYPE_BYTES
+from tilelink.planner.links import rail_packets
 from tilelink.planner.rails import shares
 from topologies.topology import Fabric, Topology
 
@@ -40,8 +41,8 @@ def busy_levels(schedule: Schedule, topology: Topology) -> tuple[Busy, ...]:
         across.append((local // half - 1 if one.order.ranks.ranks_per_half else local - half) * size)
     for launch in schedule.launches:
         if isinstance(launch, PacketCollective) and launch.per_node:
-            packets = launch.packets * PACKET_BYTES
-            outer.append((nodes - 1) * packets)
+            packets = launch.packets * launch.protocol.packet_bytes
+            outer.append((nodes - 1) * rail_packets(launch.packets, launch.protocol) * PACKET_BYTES)
             inner.append((local - 1) * nodes * packets)
             across.append((local - half) * nodes * packets)
     if not outer:

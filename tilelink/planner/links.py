@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tilelink.ir.calls import PacketCollective
 from tilelink.ir.enums import PACKET_BYTES, Protocol
 from tilelink.ir.movers import ChunkMover, Issuer, Transfer
 from tilelink.ir.nodes import Exchange
@@ -31,6 +32,7 @@ PUT_BLOCK = (
 )
 _PACKETS_US, _PACKETS_GB_PER_S = 1.6, 3.6  # until packets of a tile are there; of them that a program sends (2 x H200)
 _INDEX_US, _COUNT_US, _ID_US = 2.6, 2.2, 9e-5  # tables by one launch, a launch that counts, and each id (one H100)
+_LINES_US = 0.2  # what lines take longer than packets of 8 bytes, however many (2 x H200)
 _SHOT_US = 1.0  # beginning another shot of packets; 0.6 to 1.9 where one H200 stands for two or four ranks
 _ALL_PROGRAMS_US = 1.5  # all programs of a kernel wait for each other; not measured
 LIST_US = 1.8  # tables of rows that are sent: a kernel of 1.1 to 1.6, and the gap before it (2 x H100)
@@ -118,37 +120,51 @@ def packets_us(
     packets: int,
     shots: int,
     *,
+    protocol: Protocol = Protocol.LL,
     within: bool = False,
     beside: bool = False,
     multicast: bool = False,
 ) -> float:
     """A collective that sends and receives so many packets to and from each peer in each of so many shots, with its launch, or
     with what its programs wait for each other `within` a kernel; `beside` others, what their launch takes longer. A packet takes
-    as long whatever of it is data. By `multicast` a rank sends once what all ranks get, but as many packets arrive, and its own
-    ones with them: predicted, and never measured."""
+    as long whatever of it is data, and a line as 16 of them. By `multicast` a rank sends once what all ranks get, but as many
+    packets arrive, and its own ones with them: predicted, and never measured."""
     if topology.num_nodes > 1:
-        return _packet_rails_us(topology, packets, beside=beside)
+        return _packet_rails_us(topology, packets, protocol, beside=beside, multicast=multicast)
     ranks = topology.num_ranks
     link = topology.slowest_link_gb_per_s * num_links(topology)
     there = max(level.signal_us for level in topology.levels)
     start = _ALL_PROGRAMS_US if within else _PACKET_LAUNCH_SHARE * topology.gpu.kernel_launch_us
-    start += _SHOT_US * (shots - 1)
+    start += _SHOT_US * (shots - 1) + (_LINES_US * shots if protocol is Protocol.LL128 else 0.0)
     arrive = shots * (ranks - 1) + multicast
-    passed = arrive * PACKET_BYTES * packets / (PACKET_SHARE * link) / 1e3
+    passed = arrive * protocol.packet_bytes * packets / (PACKET_SHARE * link) / 1e3
     return passed if beside else start + shots * there + passed
 
 
-def _packet_rails_us(topology: Topology, packets: int, *, beside: bool) -> float:
+def packet_call_us(topology: Topology, launch: PacketCollective) -> float:
+    """The same of a launch."""
+    how = {"within": launch.within, "beside": launch.beside, "multicast": launch.multicast}
+    return packets_us(topology, launch.packets, launch.shots, protocol=launch.protocol, **how)
+
+
+def rail_packets(packets: int, protocol: Protocol) -> int:
+    """How many a rank puts to each other node, of what are so many packets inside of a node: none of them is a line."""
+    return packets * protocol.data_bytes // Protocol.LL.data_bytes if protocol is Protocol.LL128 else packets
+
+
+def _packet_rails_us(topology: Topology, packets: int, protocol: Protocol, *, beside: bool, multicast: bool) -> float:
     """The same of an all_gather over nodes, by rails: what passes the network, or is handed on inside of a node, whichever takes
     longer; and the first put of all."""
+    far = rail_packets(packets, protocol)
     nodes, local = topology.num_nodes, topology.ranks_per_node
     put, passed = 0.0, list[float]()
     for level in topology.levels:
         network = level.fabric is Fabric.NETWORK
         rate = level.gb_per_s * (1 if network else PACKET_SHARE * num_links(topology))
-        times = nodes - 1 if network else (local - 1) * nodes
-        passed.append(times * PACKET_BYTES * packets / rate / 1e3)
-        put += PACKET_BYTES * min(packets, PUT_BLOCK) / rate / 1e3 if network else 0.0
+        come = (local - 1 + multicast) * nodes  # parts of ranks
+        moved = (nodes - 1) * PACKET_BYTES * far if network else come * protocol.packet_bytes * packets
+        passed.append(moved / rate / 1e3)
+        put += PACKET_BYTES * min(far, PUT_BLOCK) / rate / 1e3 if network else 0.0
     start = _PACKET_LAUNCH_SHARE * topology.gpu.kernel_launch_us
     return (0.0 if beside else start + sum(level.signal_us for level in topology.levels) + put) + max(passed)
 

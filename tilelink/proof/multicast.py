@@ -16,10 +16,9 @@ from tilelink.schedule.walk import phases, steps_in
 
 
 def over_other_links(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
-    """Loops whose store does not reach all ranks, with the links that there are."""
-    over_nodes = any(axis.transport is not None for axis in schedule.mesh)
+    """Loops whose store does not reach all ranks of a node, with the links that there are."""
     for role, loop in _loops(schedule):
-        if over_nodes or not machine.multicast:
+        if not machine.multicast:
             yield Broken(f"role {role.name}", f"{_text(loop)} by multicast")
 
 
@@ -34,7 +33,7 @@ def of_no_packets(schedule: Schedule, _: Machine) -> Iterator[Broken]:
 
 
 def not_one_store(schedule: Schedule, _: Machine) -> Iterator[Broken]:
-    """Loops whose rounds are not one store by a program, at one place of each rank."""
+    """Loops whose rounds are not one store by a program, at one place of each rank of its node."""
     for role, loop in _loops(schedule):
         if fact := _why_not_one(schedule, role, loop):
             yield Broken(f"role {role.name}", f"{_text(loop)} by multicast: {fact}")
@@ -52,17 +51,23 @@ def _why_not_one(schedule: Schedule, role: Role, loop: For) -> str:
             bound = {loop.variable, *let}
             if any(names_in(one) & bound for one in (*region.start, *region.extent)):
                 return "it goes to another place of each rank"
-            if not _every_rank(replaced(region.at, let), loop, int(schedule.num_ranks)):
-                return "its rounds are not all ranks, each once"
+            if not _every_rank(schedule, replaced(region.at, let), loop):
+                return "its rounds are not all ranks of a node, each once"
             return "" if isinstance(role.engine, Sms) else "no program stores it"
     return "it is more than one store"
 
 
-def _every_rank(at: Number, loop: For, ranks: int) -> bool:
-    if loop.count != ranks or names_in(at) - {"rank", loop.variable}:
+def _every_rank(schedule: Schedule, at: Number, loop: For) -> bool:
+    """Whether the rounds go to the ranks of the own node."""
+    ranks, local = int(schedule.num_ranks), int(schedule.ranks_per_node)
+    if loop.count != local or names_in(at) - {"rank", loop.variable}:
         return False
-    every = set(range(ranks))
-    return all({evaluate(at, {"rank": rank, loop.variable: one}) for one in every} == every for rank in every)
+    for rank in range(ranks):
+        first = rank // local * local
+        reached = {evaluate(at, {"rank": rank, loop.variable: one}) for one in range(local)}
+        if reached != set(range(first, first + local)):
+            return False
+    return True
 
 
 def _loops(schedule: Schedule) -> Iterator[tuple[Role, For]]:

@@ -170,6 +170,18 @@ def _seen_early(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
 # ---- packets -----------------------------------------------------------------------------------------------------------
 
 
+def _lines_elsewhere(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
+    lines = {one.name for one in schedule.buffers if one.protocol is Protocol.LL128}
+    if machine.arch.startswith("sm_") and machine.peer_atomics:
+        return
+    for _, role, phase in phases(schedule):
+        for step in steps_in(phase.body):
+            if any(region.buffer in lines for region in written(step)):
+                yield Broken(
+                    f"role {role.name}, {in_a_line(step)}", "links of this machine need not bring a line whole"
+                )
+
+
 def _sent_once(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
     # packets that say the number of the call are not emptied, and may be sent twice in it
     buffers = {one.name: one for one in schedule.buffers if one.protocol is Protocol.LAMPORT}
@@ -315,6 +327,7 @@ RULES: tuple[Rule, ...] = (
         "several warps hold one, and a late one sends it again when it has been taken",
         _sent_once,
     ),
+    Rule(BugClass.LINK_ATOMICS, "lines of 128 bytes come whole over NVLink between GPUs of NVIDIA", _lines_elsewhere),
     Rule(BugClass.COMPILED_ORDER, "the compiler would load later tiles before their wait", _one_step),
     Rule(BugClass.WRONG_PLACE, "lowering counts on this", _ping_pong),
     Rule(BugClass.WRONG_PLACE, "a warp beside groups pushes rows through shared memory", _inside),

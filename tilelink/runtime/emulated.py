@@ -32,6 +32,7 @@ class EmulatedRun:
             lazy_loading=True,
             peer_atomics=machine.peer_atomics,
             multicast=machine.multicast,
+            ranks_per_node=getattr(build, "RANKS_PER_NODE", 0),
         )
         self._schedule = schedule
         self._seed = seed

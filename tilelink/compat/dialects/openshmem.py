@@ -75,7 +75,7 @@ _COMPARISON_NAMES = {
     )
 }
 _SIGNAL_OPS = {9: "NVSHMEM_SIGNAL_SET", 10: "NVSHMEM_SIGNAL_ADD"}
-_TEAMS = {0: "NVSHMEM_TEAM_WORLD", 2: "NVSHMEMX_TEAM_NODE"}  # the emulated node is the world
+_TEAMS = {0: "NVSHMEM_TEAM_WORLD", 2: "NVSHMEMX_TEAM_NODE"}  # which are one, unless nodes are told of
 _UNSIGNED = (1 << 64) - 1
 
 
@@ -111,15 +111,18 @@ def remote_ptr(local_ptr: Any, pe: Any) -> Any:
 
 
 def remote_mc_ptr(team: Any, ptr: Any) -> Any:
-    """The multicast address of a symmetric pointer, 0 where the links have no multicast. Raises `NotSymmetric`."""
+    """The multicast address of a symmetric pointer, 0 where the links of the team have no multicast. Raises `NotSymmetric`."""
     now = call("remote_mc_ptr")
-    now.choice("team", team, _TEAMS)
+    of_team = now.choice("team", team, _TEAMS)
     address = now.address("ptr", ptr)
     symmetric = now.copies("ptr", address)
     owner = now.dialects.machine.memory.owner(address)
     assert owner is not None
     offset = address - owner.start
-    multicast = now.dialects.machine.symmetry.multicast(tuple(copy - offset for copy in symmetric))
+    symmetry = now.dialects.machine.symmetry
+    if of_team == NVSHMEM_TEAM_WORLD.value and symmetry.ranks_per_node < len(symmetric):
+        return _like(ptr, 0)
+    multicast = symmetry.multicast(tuple(copy - offset for copy in symmetric), owner.rank)
     return _like(ptr, 0 if multicast is None else multicast.start + offset)
 
 

@@ -83,7 +83,8 @@ class SymmetricHandle(StandIn):
         self.buffer_ptrs_dev = symm.table(f"{name}_ptrs", buffer.pointers)
         self.signal_pad_ptrs: list[int] = pad.pointers.tolist()
         self.signal_pad_ptrs_dev = symm.table(f"{name}_signal_pad_ptrs", pad.pointers)
-        multicast = symm.fabric.machine.symmetry.multicast(tuple(self.buffer_ptrs)) if self.buffer_size else None
+        symmetry, copies = symm.fabric.machine.symmetry, tuple(self.buffer_ptrs)
+        multicast = symmetry.multicast(copies, self.rank) if self.buffer_size else None
         self.multicast_ptr = 0 if multicast is None else multicast.start
         self._symm = symm
         self._buffers = buffer.peers

@@ -18,6 +18,7 @@ from tilelink.emulator.events import Kind, Semantic, Via
 from tilelink.emulator.multicast import shifts
 from tilelink.emulator.numerics import Handle, typed
 from tilelink.emulator.numerics import numbers as as_numbers
+from tilelink.ir.enums import LINE_BYTES
 
 if TYPE_CHECKING:
     from tilelink.emulator.assembly.program import Memory
@@ -53,6 +54,9 @@ class Toucher:
         if what.semantic is not Semantic.NONE:
             self._machine.scheduler.switch()
         if not what.multicast:
+            if what.opcode == "st" and parts > 1 and what.semantic is not Semantic.NONE:
+                self._by_lines(what, places, values, taken)
+                return []
             return self._once(what, places, values, taken)
         distances = shifts(self._machine, "multimem", places, size)
         moved = [places + np.uint64(distance % 2**64) for distance in distances]
@@ -61,6 +65,17 @@ class Toucher:
             return []
         found = [self._once(what, copy, values, taken) for copy in moved]
         return [_reduced(what, copies) for copies in zip(*found, strict=True)] if what.opcode == "ld" else []
+
+    def _by_lines(self, what: Memory, places: Places, values: list[Bits], taken: Taken) -> None:
+        """What warps store at once comes in lines, each whole: here every other one first, the odd or the even ones.
+        That the elements of a vector are threads of one warp is for the compiled kernel to say (`tilelink/compiled/lines.py`)."""
+        odd = (places[:, 0] // np.uint64(LINE_BYTES)) % np.uint64(2) == 1
+        odd_first = self._machine.scheduler.steps % 2 == 1
+        for number, some in enumerate((odd, ~odd) if odd_first else (~odd, odd)):
+            if number:
+                self._machine.scheduler.switch()
+            if some.any():
+                self._once(what, places[some], [one[some] for one in values], taken)
 
     def _at_each(self, what: Memory, copies: list[Places], values: list[Bits], taken: Taken) -> None:
         """A store comes to one rank after the other, and the elements of a vector one by one."""

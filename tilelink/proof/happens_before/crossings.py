@@ -37,7 +37,9 @@ def check_crossings(plan: Expanded) -> None:
 
 
 def _torn(buffer: Buffer, shape: tuple[int, ...], rows: Rows) -> Flags:
-    """Whether what is put begins or ends inside of a packet."""
+    """Whether what is put begins or ends inside of a packet. A network brings words whole, and no line."""
+    if buffer.protocol is Protocol.LL128:
+        return np.ones(len(rows.start[-1]), dtype=bool)
     each = gcd(buffer.protocol.data_bytes // DTYPE_BYTES[dtype_name(buffer.dtype)], shape[-1])
     first, end = rows.start[-1], rows.stop[-1]
     torn: Flags = (first % each != 0) | ((end % each != 0) & (end != shape[-1]))
