@@ -11,6 +11,7 @@ Where there are fewer GPUs than ranks, ranks share them, and results are checked
     CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 nvidia-cuda-mps-control -d
     CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 torchrun --nproc-per-node 4 benchmarks/nodes.py --nodes 2 --target triton-nvshmem
 
+With `--nodes 1` the rows of few bytes alone run, in packets of each protocol.
 With `--halves 2` ranks of a node are planned as those of two sockets, through three levels (8 ranks).
 """
 
@@ -36,7 +37,7 @@ import lowering
 import topologies
 from benchmarks.attention import changed_late, slowest_us
 from tilelink.bench.machine import topology_of_gpus
-from tilelink.errors import NoLegalSchedule
+from tilelink.errors import IllegalPin, NoLegalSchedule
 from tilelink.runtime.load import fabric_class, load_source, operator_class
 from tilelink.runtime.ranks import gpus_are_shared, join, join_parts, machine
 from tilelink.spec_file import load_overlap
@@ -74,7 +75,12 @@ OF_EXPERTS = {
     "needed": {"rows_value.mover": "NeededRails(8)"} | SUMS,
     "programs": {"rows_value.mover": "Rails(1)"} | SUMS,
 }
-PACKETS = {"protocol": "ll", "mover": "OwnKernel()"}
+ON_ONE_NODE = [
+    *(("all_gather", {"M": rows, "N": 4096}) for rows in (60, 1000)),
+    *(("reduce_scatter", {"M": rows, "N": 4096}) for rows in (16, 512)),
+    *(("gemm_ar", {"M": rows, "K": 1024, "N": 4096}) for rows in (8, 64, 256)),
+]
+PROTOCOLS = {"packets": "ll", "lines": "ll128", "lamport": "lamport"}
 
 
 def with_halves(topology: Topology, halves: int) -> Topology:
@@ -136,7 +142,7 @@ def serial(name: str) -> Callable[..., torch.Tensor]:
 def checked(
     name: str,
     sizes: dict[str, int],
-    nodes: int | None,
+    nodes: int,
     pins: dict[str, str],
     late_calls: int,
     target: str,
@@ -144,7 +150,9 @@ def checked(
     atomics: bool = True,
     halves: int = 1,
 ) -> dict[str, Any]:
-    topology = with_halves(topologies.load(topology_of_gpus(), dist.get_world_size(), nodes), halves)
+    topology = with_halves(
+        topologies.load(topology_of_gpus(), dist.get_world_size(), nodes if nodes > 1 else None), halves
+    )
     if not atomics:
         topology = replace(topology, levels=tuple(replace(one, peer_atomics=False) for one in topology.levels))
     sms = torch.cuda.get_device_properties(0).multi_processor_count  # of this process
@@ -156,7 +164,7 @@ def checked(
     schedule = load_overlap(f"{EXAMPLES / SPECS[name]}:{name}").plan_for(topology, sizes, "bf16", pins)
     module = load_source(lowering.emit(schedule, target), name)
     fabric = fabric_class(module)
-    hosts = {"per_node": dist.get_world_size() // (nodes or 1)} if fabric.__name__ == "HostsFabric" else {}
+    hosts = {"per_node": dist.get_world_size() // nodes} if fabric.__name__ == "HostsFabric" else {}
     op = operator_class(module)(fabric(**hosts))
     facts = module.check_call(op, 0, 1)
     worst = torch.tensor([sum(one["wrong"] for one in facts), max(one["error"] for one in facts)], device="cuda")
@@ -202,7 +210,11 @@ def measured(
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"operator": name, "sizes": sizes, "nodes": nodes, "target": target, "atomics": atomics}
     row |= {"halves": halves} if halves > 1 else {}
-    packets = {"packets": PACKETS} if (name, sizes) in FEW and atomics else {}
+    local = dist.get_world_size() // nodes
+    forms = {} if nodes == 1 else forms
+    few = (name, sizes) in (*FEW, *ON_ONE_NODE) and atomics
+    used = [one for one in PROTOCOLS if few and (nodes == 1 or one == "packets" or (one == "lines" and local > 1))]
+    packets = {one: {"protocol": PROTOCOLS[one], "mover": "OwnKernel()"} for one in used}
     if name == EXPERTS:
         forms = {form: OF_EXPERTS[form] for form in OF_EXPERTS if form in forms}
     for form, pins in (forms | packets).items():
@@ -211,13 +223,16 @@ def measured(
             continue
         try:
             found = checked(name, sizes, nodes, pins, late_calls, spelt, most_sms, atomics, halves)
-        except NoLegalSchedule:  # on all ranks alike: too few SMs for both, or fewer rows than chunks
+        except (
+            NoLegalSchedule,
+            IllegalPin,
+        ):  # on all ranks alike: too few SMs for both, fewer rows than chunks, many packets
             row[f"{form}_planned"] = False
             continue
         row |= {f"{form}_{key}": value for key, value in found.items() if key != "serial_us"}
         row["serial_us"] = found.get("serial_us")
     if target == "triton" and not gpus_are_shared():  # a process has one kind of symmetric memory
-        row["one_node_us"] = checked(name, sizes, None, {}, 0, target, most_sms)["us"]
+        row["one_node_us"] = checked(name, sizes, 1, {}, 0, target, most_sms)["us"]
     return row
 
 
@@ -242,11 +257,8 @@ def main() -> None:
     arguments = parser.parse_args()
     shared = torch.cuda.device_count() < int(os.environ["WORLD_SIZE"])
     (join_parts if shared else join)()
-    listed = (
-        []
-        if arguments.only_drawn
-        else [row for row in (*FEW, *ROWS, *LAYERS) if row[0] in arguments.operators.split(",")]
-    )
+    more = ON_ONE_NODE if arguments.nodes == 1 else (*ROWS, *LAYERS)
+    listed = [] if arguments.only_drawn else [row for row in (*FEW, *more) if row[0] in arguments.operators.split(",")]
     if arguments.drawn:
         seed, count = map(int, arguments.drawn.split(":"))
         listed += drawn(seed, count, dist.get_world_size())
