@@ -4,10 +4,11 @@
 
 Half of the specs are grown operation by operation, a quarter have experts, a quarter are the operators of the examples. A
 schedule is drawn from all that are legal for the spec, sizes, dtype and mesh, until something crosses the nodes otherwise than
-by a library's collective; after three draws another spec is. It is proved, emitted for a random target and called three times,
-with skewed ranks, late and reordered puts. Results have bounds of each element from the meaning of the spec in float64; of
-grown specs and those with experts, the meaning is compared with a definition in torch that shares no code with tilelink. A run
-that is not proved, or differs anywhere, is listed with its seed, and the exit status is 1.
+by a library's collective; after three draws another spec is. Half of the draws ask for lines or multicast where these are legal,
+which the search leaves out otherwise. It is proved, emitted for a random target and called three times, with skewed ranks, late
+and reordered puts. Results have bounds of each element from the meaning of the spec in float64; of grown specs and those with
+experts, the meaning is compared with a definition in torch that shares no code with tilelink. A run that is not proved, or
+differs anywhere, is listed with its seed, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ from tests.pipeline import expert_specs, rail_specs
 from tests.pipeline.expert_draws import known
 from tests.pipeline.random_specs import random_program
 from tilelink.elaborate.rails import puts_words
+from tilelink.errors import IdlePin, IllegalPin
+from tilelink.ir.calls import PacketCollective
 from tilelink.ir.spec import BoundSpec, bind
+from tilelink.planner.choices import Pins
+from tilelink.planner.pins import checked_pins
 from tilelink.planner.sample import sample_schedule
 from tilelink.proof.verify import verify
 from tilelink.runtime.meaning import evaluate, whole_inputs
@@ -46,6 +51,7 @@ from topologies.topology import Topology
 MESHES = [(2, 2), (2, 4), (3, 2), (4, 2), (2, 1), (3, 1), (2, 3), (5, 1)]  # nodes, ranks of each
 HALVES = [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 3)]  # nodes, halves of each, ranks of a half
 TARGETS = ("triton", "triton-nvshmem", "triton-distributed")
+PINNED: tuple[dict[str, str], ...] = ({}, {}, {"protocol": "ll128"}, {"multicast": "yes"})
 Whole = Mapping[str, torch.Tensor]
 Defined = Callable[[Whole], Mapping[str, torch.Tensor]]
 
@@ -88,6 +94,14 @@ def drawn(rng: random.Random, ranks: int) -> tuple[str, BoundSpec, Defined | Non
     return f"examples: {name}", bind(overlap.spec, sizes, ranks, dtype), None
 
 
+def pinned(rng: random.Random, spec: BoundSpec, topology: Topology) -> Pins:
+    """Nothing, or what the search tries only if it is pinned, where that is legal."""
+    try:
+        return checked_pins(spec, topology, rng.choice(PINNED))
+    except (IllegalPin, IdlePin):
+        return {}
+
+
 def judged(seed: int) -> dict[str, Any]:
     """The run of a seed."""
     torch.set_num_threads(1)
@@ -100,13 +114,17 @@ def judged(seed: int) -> dict[str, Any]:
         for number in range(20):
             if number % 3 == 0:
                 kind, spec, defined = drawn(rng, math.prod(mesh))
-            schedule = sample_schedule(spec, topology, rng)
+            schedule = sample_schedule(spec, topology, rng, pinned(rng, spec, topology))
             movers = sorted({one.mover.text for one in schedule.exchanges if one.mover.crosses_nodes})
             if movers or puts_words(schedule):
                 break
-        some = TARGETS if topology.gpu.arch.startswith("sm_") else TARGETS[::2]
+        some: tuple[str, ...] = TARGETS if topology.gpu.arch.startswith("sm_") else TARGETS[::2]
+        at_once = any(isinstance(one, PacketCollective) and one.multicast for one in schedule.launches)
+        some = some[1:] if at_once else some  # stock Triton has no address of the ranks of a node
         target = rng.choice(some) if puts_words(schedule) else TARGETS[0]
         found |= {"kind": kind, "mesh": mesh, "sizes": dict(spec.sizes), "target": target, "movers": movers}
+        packets = [one for one in schedule.launches if isinstance(one, PacketCollective) and one.per_node]
+        found["protocols"] = sorted(f"{one.protocol.value}{' multicast' * one.multicast}" for one in packets)
         found["crosses"] = bool(movers or puts_words(schedule))
         proof, number = verify(schedule), rng.randrange(1000)
         if not proof.proved:
@@ -153,6 +171,7 @@ def summary(done: list[dict[str, Any]]) -> dict[str, Any]:
         "targets": Counter(one.get("target", "?") for one in done),
         "movers": Counter(mover.partition("(")[0] for one in done for mover in one.get("movers", ())),
     }
+    counted["protocols"] = Counter(protocol for one in done for protocol in one.get("protocols", ()))
     runs = {"runs": len(done), "crossing": sum(one.get("crosses", False) for one in done)}
     return (
         runs | {"wrong": sum(bool(one["wrong"]) for one in done)} | {what: dict(one) for what, one in counted.items()}
