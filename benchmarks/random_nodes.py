@@ -89,7 +89,7 @@ def drawn(rng: random.Random, ranks: int) -> tuple[str, BoundSpec, Defined | Non
         return kind, spec, lambda whole: {spec.outputs[0]: expert_specs.by_definition(name, [*whole.values()], experts)}
     name = rng.choice(sorted(rail_specs.SPECS))
     overlap = rail_specs.SPECS[name]
-    names = {str(dim) for value in overlap.spec.inputs for dim in value.shape}
+    names = sorted({str(dim) for value in overlap.spec.inputs for dim in value.shape})
     sizes = {one: ranks * rng.choice((1, 3, 8, 16, 24, 33)) for one in names}
     return f"examples: {name}", bind(overlap.spec, sizes, ranks, dtype), None
 

@@ -109,6 +109,13 @@ CASES: dict[str, tuple[str, Change, dict[str, object], BugClass, str]] = {
         BugClass.REUSE,
         "wait done[0] >= (call - 1) * 2 on a stream",
     ),
+    "lines over other links": (
+        "multicast",
+        fields(Buffer, lambda one: one.name == "x_full_packets", protocol=Protocol.LL128),
+        {"peer_atomics": False},
+        BugClass.LINK_ATOMICS,
+        "links of this machine need not bring a line whole",
+    ),
     "a store by multicast over other links": (
         "multicast",
         same,
@@ -120,8 +127,8 @@ CASES: dict[str, tuple[str, Change, dict[str, object], BugClass, str]] = {
         "multicast",
         edit(MeshAxis, lambda one: replace(one, transport=TRANSPORTS["NVSHMEM put_signal"])),
         {},
-        BugClass.LINK_ATOMICS,
-        "by multicast",
+        BugClass.WRONG_PLACE,
+        "its rounds are not all ranks of a node, each once",
     ),
     "data by multicast": (
         "multicast",
@@ -142,14 +149,14 @@ CASES: dict[str, tuple[str, Change, dict[str, object], BugClass, str]] = {
         fields(For, lambda one: one.multicast, count=3),
         {},
         BugClass.WRONG_PLACE,
-        "its rounds are not all ranks, each once",
+        "its rounds are not all ranks of a node, each once",
     ),
     "one peer by multicast": (
         "multicast",
         fields(For, lambda one: one.multicast, let=(("peer", rank),)),
         {},
         BugClass.WRONG_PLACE,
-        "its rounds are not all ranks, each once",
+        "its rounds are not all ranks of a node, each once",
     ),
     "two stores by multicast": (
         "multicast",

@@ -9,12 +9,14 @@ import pytest
 import lowering
 import tilelink
 import topologies
+from tests.pipeline.user_ops import OPS
 from tests.proof.planted import refuted
-from tilelink import Shard, Tensor, dims
+from tilelink import Partial, Shard, Tensor, dims
 from tilelink.declaration import Overlap
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
+from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Load, Step
 
 M, K, N = dims("M K N")
@@ -41,11 +43,25 @@ def of_slices(x: Tensor(2 * M, K), w: Tensor(K, N)) -> tuple[Tensor, Tensor]:  #
     return tilelink.silu(x[M:]), tilelink.silu(x)
 
 
-SPECS = [of_sums, of_parts, of_matmuls, of_slices]
+@tilelink.overlap
+def of_gathers(x: Tensor(2 * M, K, placement=Shard(1))) -> tuple[Tensor, Tensor]:  # type: ignore[valid-type]
+    return OPS["softmax"](tilelink.all_gather(x, dim=1)), OPS["softmax"](tilelink.all_gather(x[M:], dim=1))
 
 
-def planned(spec: Overlap) -> Schedule:
-    return spec.plan_for(topologies.load("laptop-switch", 4), {"M": 24, "K": 32, "N": 24}, "fp32")
+@tilelink.overlap
+def of_shares(y: Tensor(M, K, placement=Partial())) -> tuple[Tensor, Tensor]:  # type: ignore[valid-type]
+    return OPS["by_position"](tilelink.all_reduce(y)), tilelink.reduce_scatter(y, dim=1)
+
+
+SPECS = [of_sums, of_parts, of_matmuls, of_slices, of_gathers]
+
+
+def planned(spec: Overlap, **pins: str) -> Schedule:
+    names = {
+        str(name) for value in spec.spec.inputs for dim in value.shape for name in ("M", "K", "N") if name in str(dim)
+    }
+    sizes = {name: size for name, size in {"M": 24, "K": 32, "N": 24}.items() if name in names}
+    return spec.plan_for(topologies.load("laptop-switch", 4), sizes, "fp32", pins)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.spec.name)
@@ -53,6 +69,25 @@ def test_each_result_is_found(spec: Overlap) -> None:
     schedule = planned(spec)
     assert verify(schedule).proved
     assert run_emulated(schedule, lowering.emit(schedule), calls=2).equal
+
+
+@pytest.mark.parametrize("mover", ["CopyEngine()", "CommSms(2)"])
+def test_sums_in_parts_are_one_value(mover: str) -> None:
+    """The op counts through the parts of all ranks, and a reduce_scatter has sums of the same."""
+    schedule = planned(of_shares, shots="2", protocol="simple", mover=mover)
+    assert "[0 : +4, 0 : +" in str(schedule) and verify(schedule).proved
+    assert run_emulated(schedule, lowering.emit(schedule), calls=2).equal
+
+
+def test_parts_of_columns_are_not_one_behind_the_other() -> None:
+    """In memory they are rows: an op that counts through them would take rows of other parts for its own."""
+
+    def straight(step: Step) -> tuple[Step, ...]:
+        if isinstance(step, Load) and step.region.buffer == "x_full" and step.region.extent[-1] == 32:
+            return (replace(step, region=Region("x_full_whole", (0, 0, 0), (4, 48, 8))),)
+        return (step,)
+
+    assert refuted(planned(of_gathers), straight)
 
 
 @pytest.mark.parametrize("buffer", ["y_parts", "matmul_out_sum_2_from_parts_staged"])

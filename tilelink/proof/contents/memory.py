@@ -166,10 +166,14 @@ class Memory:
         if there.any():
             edges = (np.cumsum(access.many) - access.many)[there]
             out[there] = _one_of(found, edges)
-            for gather in self.gathers if (out == SEVERAL).any() else ():
+            for gather in self._gathers_in(access.buffer) if (out == SEVERAL).any() else ():
                 one = _one_of(self._gathered(found, gather), edges)
                 out[there] = np.where(out[there] == SEVERAL, one, out[there])
         return out
+
+    def _gathers_in(self, buffer: str) -> list[Gather]:
+        """All, first those of which a buffer has the name: parts of one source may make several."""
+        return sorted(self.gathers, key=lambda one: -len(one.name) * f"{buffer}_".startswith(f"{one.name}_"))
 
     def _gathered(self, labels: Ints, gather: Gather) -> Ints:
         """Parts of `gather.source` as elements of `gather.value`."""
@@ -209,7 +213,9 @@ class Memory:
         """What lies in the boxes of `access`, as a tile of the dimensions `dims` of the buffer; or why it is no tile."""
         known = (labels > 0) | (labels == EMPTY)
         kinds = self._kinds(labels, dims)
-        for gather in self.gathers if len(kinds) > 1 else ():  # some lanes have parts, some what is made of several
+        for gather in (
+            self._gathers_in(access.buffer) if len(kinds) > 1 else ()
+        ):  # some lanes have parts, some what is made of several
             labels = self._gathered(labels, gather)
             kinds = self._kinds(labels, dims)
         if not kinds:

@@ -8,6 +8,7 @@ what `happens_before` proves.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -31,7 +32,7 @@ from tilelink.proof.contents.tile import (
     merged,
 )
 from tilelink.proof.contents.trace import Block, Chosen, Done, where
-from tilelink.proof.contents.values import Mismatch, Values
+from tilelink.proof.contents.values import Mismatch, Part, Values
 from tilelink.proof.findings import Finding
 from tilelink.schedule.index import Number, value_of
 from tilelink.schedule.memory import Buffer
@@ -181,29 +182,32 @@ class Run:
         if not isinstance(found, Tile):
             return found
         lane = np.arange(len(block)) * ranks
-        for gather in self.values.gathers():
-            try:
-                part = self.values.part(found, gather.value)
-            except Mismatch:
-                continue
-            begins = part.start[gather.dim].reshape(-1, ranks)
-            others = (one for dim, one in enumerate(part.start) if dim != gather.dim)
+        for term, part in self._as_gathered(found):
+            begins, rows = (of[0].reshape(-1, ranks) for of in (part.start, part.extent))
+            others = (part.owner, *part.start[1:], *part.extent[1:])
             even = all((one.reshape(-1, ranks) == one[lane][:, None]).all() for one in others)
-            if even and (begins == np.arange(ranks) * gather.size).all():
-                extent = [one[lane] for one in part.extent]
-                extent[gather.dim] = part.extent[gather.dim].reshape(-1, ranks).sum(axis=1)
-                start, skip = (tuple(one[lane] for one in of) for of in (part.start, part.skip))
+            follow = (begins[:, 1:] == begins[:, :-1] + rows[:, :-1]).all()
+            if even and follow and not any(map(np.any, part.skip)):
+                start, skip, extent = (tuple(one[lane] for one in of) for of in (part.start, part.skip, part.extent))
                 offset = None if step.offset is None else step.offset[1:]
                 return replace(
                     found.at(lane),
-                    term=Term(gather.value),
+                    term=term,
                     owner=part.owner[lane],
                     start=start,
-                    extent=tuple(extent),
+                    extent=(rows.sum(axis=1), *extent[1:]),
                     skip=skip,
                     offset=offset,
                 )
         return self._nothing(block, step, f"{parts.buffer} does not hold parts one behind the other")
+
+    def _as_gathered(self, found: Tile) -> Iterator[tuple[Term, Part]]:
+        """A tile as it is, and as rows of what is gathered: in memory, parts follow each other along rows alone."""
+        yield found.term, Part(found.owner, found.start, found.extent, found.skip)
+        for gather in self.values.gathers():
+            with suppress(Mismatch):
+                if gather.dim == 0:
+                    yield Term(gather.value), self.values.part(found, gather.value)
 
     def _nothing(self, block: Block, step: Done, why: str, lanes: Flags | None = None) -> Nothing:
         self.refuse(block, step, why, lanes)

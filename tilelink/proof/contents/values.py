@@ -54,7 +54,7 @@ class Part:
 
 class Gather(NamedTuple):
     """`value` = the parts of `source`, of `size` along `dim`, of all ranks; that of rank r has been sent `by` ranks on. `cut`: so
-    many elements of `source` come before, along each dimension."""
+    many elements of `source` come before, along each dimension. `name`: what the spec calls it, where others are the same."""
 
     value: str
     source: str
@@ -62,6 +62,7 @@ class Gather(NamedTuple):
     size: int
     by: int = 0
     cut: tuple[int, ...] = ()
+    name: str = ""
 
 
 class Mismatch(Exception):
@@ -106,9 +107,9 @@ class Values:
     def gathers(self) -> Iterator[Gather]:
         for name, node in self.makers.items():
             if isinstance(node.operation, AllGather):
-                source, dim = node.inputs[0], node.operation.dim
+                source, dim, value = node.inputs[0], node.operation.dim, self.first[name]
                 size, by, cut = self.shapes[source][dim], 0, [0] * len(self.shapes[source])
-                yield Gather(name, source, dim, size)
+                yield Gather(value, self.first.get(source, source), dim, size, name=name)
                 while (maker := self.makers.get(source)) is not None:
                     match maker.operation:
                         case SendRecv(further):
@@ -118,7 +119,7 @@ class Values:
                         case _:
                             break
                     source = maker.inputs[0]
-                    yield Gather(name, source, dim, size, by, tuple(cut))
+                    yield Gather(value, self.first.get(source, source), dim, size, by, tuple(cut), name)
 
     def dtype(self, term: Term) -> str:
         return self.dtypes[term.name]
