@@ -47,7 +47,8 @@ def test_the_fields_are_a_product() -> None:
     exchanged = {Collective(shots=2, landing=landing) for landing in Landing}
     of_packets = {Collective(*way) for way in packets}
     at_once = {replace(one, multicast=True) for one in of_packets if isinstance(one.mover, OwnKernel)}
-    assert set(ways) == of_packets | at_once | exchanged | {Collective(), Collective(Library())}
+    lines = {Collective(OwnKernel(), Protocol.LL128, shots) for shots in (1, 2)}
+    assert set(ways) == of_packets | at_once | lines | exchanged | {Collective(), Collective(Library())}
 
 
 @pytest.mark.parametrize(("operator", "name", "how"), EVERY)

@@ -102,13 +102,17 @@ def _mechanisms() -> Iterator[Case]:
     for operator, label, sizes, pins, topology in MECHANISMS:
         for target in (STOCK, DISTRIBUTED):
             yield _case("mechanisms", f"bench {operator}", label, (topology, 4), sizes, pins, target)
-    amd = ("copies push", "SMs pull", "fused push", "fused pull", "in place, one kernel", "numbered words")
+    amd = ("copies push", "fused push", "fused pull", "in place, one kernel", "numbered words")
     for operator, label, sizes, pins, topology in MECHANISMS:
         if label in amd and topology == "h200-nvswitch" and operator != "mlp":
             given = {name: value for name, value in pins.items() if name != "tile"}
             yield _case("mechanisms", f"bench {operator}", label, ("mi300x-full-mesh", 4), sizes, given)
     at_once = {"algorithm": "lamport", "multicast": "yes"}  # in one language
     yield _case("mechanisms", "bench ag_gemm", "words by multicast", ("h200-nvswitch", 4), SMALL["ag_gemm"], at_once)
+    lines = {"protocol": "ll128", "mover": "OwnKernel()"}
+    yield _case("mechanisms", "bench gemm_ar", "lines", ("h200-nvswitch", 4), SMALL["gemm_ar"], lines | {"shots": "2"})
+    machine = "h800-2-nodes", 16
+    yield _case("mechanisms", "bench ag_gemm", "lines over nodes", machine, FEW_ROWS["ag_gemm"], lines, NVSHMEM)
     # what is planned goes along rails by a library, or between sockets
     for operator, mover, target in (
         ("ag_gemm", "Rails(4)", NVSHMEM),

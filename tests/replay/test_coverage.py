@@ -67,6 +67,7 @@ COVER = (
     "12_flash_decode.py:flash_decode: packets with numbers, h200-nvswitch x2, triton",
     "bench ag_gemm: puts of a stream, h800-2-nodes x16, triton-nvshmem",
     "bench ag_gemm: words by multicast, h200-nvswitch x4, triton",
+    "bench gemm_ar: lines, h200-nvswitch x4, triton",
 )
 
 

@@ -103,18 +103,19 @@ def _by_chunks(schedule: Schedule, launch: LibraryOp, exchange: Exchange) -> Pha
     function, segment = _product(launch.how), Index("owner")
     first, rows = chunk_rows(exchange, CHUNK)
 
-    def rows_of(buffer: str, number: Number | None) -> Region:
+    def rows_of(operand: Operand, buffer: str, number: Number | None) -> Region:
+        """Those of a chunk, and all columns that are read."""
         shape = schedule.buffer(buffer).shape
-        cols = shape[-1]
+        row, (col, end) = (operand.first[0], operand.window[1]) if operand.window else (0, (0, shape[-1]))
         if number is None or len(shape) == 3:
-            return part(schedule, buffer, number, [first, 0], [rows, cols])
-        return part(schedule, buffer, None, [number * exchange.rows + first, 0], [rows, cols])
+            return part(schedule, buffer, number, [row + first, col], [rows, end - col])
+        return part(schedule, buffer, None, [row + number * exchange.rows + first, col], [rows, end - col])
 
-    out = rows_of(launch.out.buffer, segment)
-    there = Call(function, (out,), (rows_of(left.buffer, segment), right))
+    out = rows_of(launch.out, launch.out.buffer, segment)
+    there = Call(function, (out,), (rows_of(left, left.buffer, segment), right))
     multiply: tuple[Step, ...] = (there,)
     if left.own:
-        own = Call(function, (out,), (rows_of(left.own, None), right))
+        own = Call(function, (out,), (rows_of(left, left.own, None), right))
         multiply = (If(segment, rank, (own,), (there,)),)
     waits: tuple[Step, ...] = ()
     if launch.wait is not None:

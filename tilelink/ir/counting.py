@@ -89,11 +89,11 @@ def _find_notify(
 def packets_sent(relation: Relation, dtype: str) -> int:
     """Packets in what a rank sends to a peer, in each shot."""
     assert relation.by_packets, "packets have a protocol"
-    shares = relation.num_ranks if relation.shots > 1 else 1
+    shares = relation.num_ranks if relation.how.shots > 1 else 1
     size = DTYPE_BYTES[dtype]
-    if relation.protocol is Protocol.LL128:
+    if relation.how.protocol is Protocol.LL128:
         return -(-lines_of(relation.part, size) // shares)
-    return math.prod(relation.part) * size // relation.protocol.data_bytes // shares
+    return math.prod(relation.part) * size // relation.how.protocol.data_bytes // shares
 
 
 def lines_of(shape: tuple[int, ...], element_bytes: int) -> int:
@@ -118,12 +118,12 @@ def block_of_packets(shape: tuple[int, ...], packets: int, protocol: Protocol, e
 
 def blocks_of_packets(relation: Relation, dtype: str, packets: int) -> int:
     """How many blocks of so many packets a rank sends to a peer in each shot."""
-    protocol, size = relation.protocol, DTYPE_BYTES[dtype]
+    protocol, size = relation.how.protocol, DTYPE_BYTES[dtype]
     if protocol is not Protocol.LL128:
         return -(-packets_sent(relation, dtype) // packets)
     along = zip(relation.part, block_of_packets(relation.part, packets, protocol, size), strict=True)
     found = math.prod(-(-extent // block) for extent, block in along)
-    return -(-found // (relation.num_ranks if relation.shots > 1 else 1))
+    return -(-found // (relation.num_ranks if relation.how.shots > 1 else 1))
 
 
 def packets_held(block: tuple[int, ...], protocol: Protocol, element_bytes: int) -> int:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import sympy
 
@@ -329,12 +329,11 @@ class _Expansion:
         elif not summed and kind not in (Kind.SHIFT, Kind.RETURN):
             shape[dim] *= ranks
         self.values[name] = GraphValue(name, tuple(shape), node.output.dtype)
-        relation = Relation(name, kind, source, dim, part, ranks, stacked, summed, library or summed, node.line, by)
         chosen = self.collectives.get(node.output.name, _BY_CHUNKS)
-        if chosen.by_packets:
-            within = chosen.in_tiles and kind is Kind.GATHER
-            relation = replace(relation, protocol=chosen.protocol, shots=chosen.shots, within=within)
-            relation = replace(relation, in_tiles=chosen.in_tiles and not within, multicast=chosen.multicast)
+        how = chosen if chosen.by_packets else _BY_CHUNKS
+        relation = Relation(
+            name, kind, source, dim, part, ranks, stacked, summed, library or summed, node.line, how, by
+        )
         self.nodes.append(relation)
 
     def _op(self, node: BoundNode, operation: TileOperation, out: str, inputs: tuple[str, ...]) -> None:

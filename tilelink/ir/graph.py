@@ -14,8 +14,8 @@ from itertools import product
 import networkx as nx
 import sympy
 
+from tilelink.ir.collective import Collective
 from tilelink.ir.drawing import Arrow, Shape, dot, svg
-from tilelink.ir.enums import Protocol
 from tilelink.ir.nodes import Kind
 from tilelink.ir.ops.attention import Attend
 from tilelink.ir.ops.elementwise import Elementwise, lined_up
@@ -143,9 +143,7 @@ class Relation:
 
     `part` is the shape of one part. `stacked`: the target has a leading dimension of ranks instead of concatenating along
     `dim`. `library`: carried out by one library call, which is also how a relation can be `summed` (REDUCE always is), or, if
-    the `protocol` is one of packets, by one kernel that does what such a call would, in so many `shots`; `in_tiles`: by the
-    kernel that makes the source, tile by tile; `within`: by the kernel that reads the value first, before its tiles;
-    `multicast`: packets that all ranks get go to them by one store.
+    it goes in packets, by one kernel that does what such a call would. `how`: of packets, the collective that it is part of.
     """
 
     name: str  # value delivered
@@ -158,16 +156,22 @@ class Relation:
     summed: bool
     library: bool
     line: str
+    how: Collective
     by: int = 0  # SHIFT: how far the rank is that receives
-    protocol: Protocol = Protocol.SIMPLE
-    in_tiles: bool = False
-    shots: int = 1
-    within: bool = False
-    multicast: bool = False
 
     @property
     def by_packets(self) -> bool:
-        return self.protocol is not Protocol.SIMPLE
+        return self.how.by_packets
+
+    @property
+    def in_tiles(self) -> bool:
+        """Whether the kernel that makes the source carries it out, tile by tile."""
+        return self.how.in_tiles and self.kind is not Kind.GATHER
+
+    @property
+    def within(self) -> bool:
+        """Whether the kernel that reads the value first carries it out, before its tiles."""
+        return self.how.in_tiles and self.kind is Kind.GATHER
 
     @property
     def by_call(self) -> bool:

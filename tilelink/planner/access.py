@@ -170,7 +170,7 @@ def send_steps(
         shares = problem.num_ranks if slot else 1
         operand = Operand(relation.name, index, Access.POINTER, own_slots=shares, cut=slot)
         assert relation.by_packets, "tiles that add send packets"
-        total = SumPackets(relation.name, op.name, index, slot, relation.protocol, relation.shots)
+        total = SumPackets(relation.name, op.name, index, slot, relation.how.protocol, relation.how.shots)
         return total, Store(relation.name, operand, Place.HERE)
     if relation.library:
         slot = slot if problem.structure.source_in_parts(relation) else ""

@@ -20,8 +20,8 @@ def call_us(graph: TileGraph, relation: Relation, topology: Topology) -> float:
     """What the call for `relation` takes."""
     if relation.by_packets:
         packets = packets_sent(relation, graph.values[relation.name].dtype)
-        by = relation.protocol
-        return packets_us(topology, packets, relation.shots, protocol=by, multicast=relation.multicast)
+        by = relation.how.protocol
+        return packets_us(topology, packets, relation.how.shots, protocol=by, multicast=relation.how.multicast)
     elements = max(math.prod(graph.values[name].shape) for name in (relation.source, relation.name))
     return library_us(topology, FUNCTIONS[relation.kind], elements * DTYPE_BYTES[graph.values[relation.name].dtype])
 

@@ -33,23 +33,25 @@ def collective(
     if not relation.by_packets:
         return LibraryCollective(function, relation.name, source)
     packets = packets_sent(relation, dtype)
-    block = _BLOCK // relation.protocol.threads
+    block = _BLOCK // relation.how.protocol.threads
     blocks = blocks_of_packets(relation, dtype, block)
     if free_sms < (needed := min(topology.num_nodes, 2)):  # of several nodes, a program that puts and one that hands on
         raise Illegal(
             f"packets of {relation.name} need free SMs: {needed}; other communication leaves {max(free_sms, 0)}"
         )
     if topology.num_nodes > 1:
-        puts = min(_MOST_PUTS, -(-rail_packets(packets, relation.protocol) // PUT_BLOCK), free_sms - 1)
+        puts = min(_MOST_PUTS, -(-rail_packets(packets, relation.how.protocol) // PUT_BLOCK), free_sms - 1)
         programs = min(free_sms - puts, blocks)
-        packed = PacketCollective(function, relation.name, source, packets, programs, block, protocol=relation.protocol)
+        packed = PacketCollective(
+            function, relation.name, source, packets, programs, block, protocol=relation.how.protocol
+        )
         rails = replace(packed, per_node=topology.ranks_per_node, puts=puts, put_block=PUT_BLOCK)
-        return replace(rails, multicast=relation.multicast)
+        return replace(rails, multicast=relation.how.multicast)
     per_sm = min(_MOST_PER_SM, -(-blocks // free_sms))
     programs = min(free_sms * per_sm, blocks)
-    by = relation.protocol, relation.shots
+    by = relation.how.protocol, relation.how.shots
     made = PacketCollective(function, relation.name, source, packets, programs, block, per_sm, *by)
-    return replace(made, multicast=relation.multicast)
+    return replace(made, multicast=relation.how.multicast)
 
 
 def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -> PacketCollective:
@@ -58,13 +60,13 @@ def gather_within(relation: Relation, source: str, dtype: str, kernel: Kernel) -
         raise Illegal(
             f"programs of {kernel.name} communicate or go on from other tiles, and {relation.name} comes first"
         )
-    if relation.protocol is Protocol.LL128:
+    if relation.how.protocol is Protocol.LL128:
         raise Illegal(f"lines of {relation.name} are moved by a kernel of their own")
     packets, block = packets_sent(relation, dtype), WARP * kernel.warps  # threads, each of which moves one at a time
-    shape = block_of_packets(relation.part, block, relation.protocol, DTYPE_BYTES[dtype])
-    if packets_held(shape[-2:], relation.protocol, DTYPE_BYTES[dtype]) < block:
+    shape = block_of_packets(relation.part, block, relation.how.protocol, DTYPE_BYTES[dtype])
+    if packets_held(shape[-2:], relation.how.protocol, DTYPE_BYTES[dtype]) < block:
         raise Illegal(f"the {packets} packets of {relation.name} are fewer than the {block} threads of a program")
-    by = relation.protocol, relation.shots, True
+    by = relation.how.protocol, relation.how.shots, True
     return PacketCollective("all_gather", relation.name, source, packets, kernel.programs, block, kernel.per_sm, *by)
 
 

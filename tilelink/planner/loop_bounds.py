@@ -265,8 +265,8 @@ class _Bound:
         return sum(
             tile_packets_us(
                 self.topology,
-                one.protocol,
-                one.shots,
+                one.how.protocol,
+                one.how.shots,
                 self._elements() * self._size(one),
                 self.programs,
                 cut=one.kind is Kind.SCATTER,

@@ -209,7 +209,7 @@ def _sends_many(graph: TileGraph, relation: Relation) -> bool:
     if not relation.by_packets:
         return False
     packets = packets_sent(relation, graph.values[relation.name].dtype)
-    return (relation.num_ranks - 1) * relation.shots * packets > _MOST_SENT
+    return (relation.num_ranks - 1) * relation.how.shots * packets > _MOST_SENT
 
 
 def sends_too_many(graph: TileGraph, relation: Relation, names: Collection[str], pins: Pins) -> bool:
