@@ -62,7 +62,7 @@ def compared(operator: Overlap, sizes: dict[str, int], machine: str, ranks: int,
         (attention, {"B": 2, "S": 8192, "Q": 4, "G": 4, "D": 64}, "h200-nvswitch", 8, {"mover": "CopyWarps()"}),
         (attention, {"B": 1, "S": 704, "Q": 32, "G": 8, "D": 64}, "h200-nvswitch", 2, {"mover": "CopyWarps()"}),
         # of experts on two nodes: what is likely for a sum along rails does not go together
-        (moe_rs, {"T": 2048, "H": 4096, "F": 2048, "E": 32, "K": 2}, "h800-2-nodes@2", 8, {"mover": "Rails(16)"}),
+        (moe_rs, {"T": 4096, "H": 4096, "F": 2048, "E": 32, "K": 2}, "h800-2-nodes@2", 8, {"mover": "Rails(16)"}),
         (attention, {"B": 1, "S": 4340, "Q": 16, "G": 8, "D": 128}, "h200-nvswitch", 2, {"compute": "library"}),
         pytest.param(
             chain,
