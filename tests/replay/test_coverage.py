@@ -15,6 +15,8 @@ NEVER = {
     "PacketCollective.protocol=SIMPLE": "packets have another protocol",
     "SumPackets.protocol=SIMPLE": "as above",
     "StateMerge.protocol=SIMPLE": "as above",
+    "SumPackets.protocol=LL128": "kernels of their own move lines",
+    "StateMerge.protocol=LL128": "as above",
     "StateMerge.merged given": "numbers have names where text is made, behind the schedule",
     "Exchange.kind=REDUCE": "a relation of the library, which is no exchange",
     "Notify.place=HERE": "what is raised is at a peer",
