@@ -110,7 +110,7 @@ UNTRIED = "Nothing has run its host code on AMD GPUs yet."
 
 def _by_multicast(stock: Dialect, file: str, fabric: str, over_nodes: bool) -> Dialect:
     """`stock`, on a fabric whose memory has addresses of all ranks of a node at once."""
-    helpers, fabrics = (*stock.helpers, "multicast"), (*stock.fabrics, file)
+    helpers, fabrics = (*stock.helpers, "multicast"), (*stock.fabrics, "at_once", file)
     opens = (*_JOIN[:-1], f"fabric = {fabric}()")
     made = replace(stock, helpers=helpers, fabrics=fabrics, fabric=fabric, opens=opens, caveat=NO_GPUS_YET)
     return replace(made, multicast=(over_nodes,))

@@ -5,11 +5,8 @@ from __future__ import annotations
 import torch
 import torch.distributed._symmetric_memory as symm_mem
 
+from lowering.host.at_once import all_at_once
 from lowering.host.symmetric_memory import Symmetric, SymmetricMemoryFabric
-
-
-class NoMulticast(RuntimeError):
-    """Kernels of this file store at all ranks at once, and the memory of these ranks has no address for that."""
 
 
 class MulticastSymmetric(Symmetric):
@@ -25,10 +22,5 @@ class MulticastFabric(SymmetricMemoryFabric):
         """Raises NoMulticast."""
         found = MulticastSymmetric(shape, dtype, self.device, self.group)
         address = symm_mem.rendezvous(found.local, self.group).multicast_ptr  # they have met: the same handle again
-        if not address:
-            raise NoMulticast(
-                "the GPUs or their links have no multicast, or the environment switches it off "
-                "(TORCH_SYMM_MEM_DISABLE_MULTICAST). Legal: a file that was planned without multicast=yes."
-            )
-        found.multicast = torch.tensor([address], dtype=torch.int64, device=self.device)
+        found.multicast = all_at_once(address, "TORCH_SYMM_MEM_DISABLE_MULTICAST", self.device)
         return found

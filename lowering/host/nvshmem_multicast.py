@@ -6,14 +6,11 @@ from typing import Any
 
 import torch
 
+from lowering.host.at_once import all_at_once
 from lowering.host.nvshmem import NvshmemFabric, NvshmemSymmetric
 from lowering.host.nvshmem_libraries import host_library
 
 _RANKS_OF_NODE = 2  # NVSHMEMX_TEAM_NODE of NVSHMEM 3.4.5
-
-
-class NoMulticast(RuntimeError):
-    """Kernels of this file store at all ranks of a node at once, and the memory of these ranks has no address for that."""
 
 
 class MulticastSymmetric(NvshmemSymmetric):
@@ -29,10 +26,5 @@ class NvshmemMulticastFabric(NvshmemFabric):
         """Raises NoMulticast."""
         found = MulticastSymmetric(shape, dtype, self.device, self.group)
         address = host_library().nvshmemx_mc_ptr(_RANKS_OF_NODE, found.local.data_ptr())
-        if not address:
-            raise NoMulticast(
-                "the GPUs or their links have no multicast, or the environment switches it off (NVSHMEM_DISABLE_NVLS). "
-                "Legal: a file that was planned without multicast=yes."
-            )
-        found.multicast = torch.tensor([address], dtype=torch.int64, device=self.device)
+        found.multicast = all_at_once(address, "NVSHMEM_DISABLE_NVLS", self.device)
         return found
