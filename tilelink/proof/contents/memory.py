@@ -130,10 +130,13 @@ class Memory:
         for one in many:
             total = total * one
         access.many = total
-        lanes, rest = np.arange(len(access)), np.zeros(len(access), np.int64)
-        if (total != 1).any():
-            lanes = np.repeat(lanes, total)
-            rest = np.arange(len(lanes)) - np.repeat(np.cumsum(total) - total, total)
+        if (total == 1).all():
+            for a, count in zip(first, counts, strict=True):
+                base = base * count + a
+            access.cells = base
+            return
+        lanes = np.repeat(np.arange(len(access)), total)
+        rest = np.arange(len(lanes)) - np.repeat(np.cumsum(total) - total, total)
         place = base[lanes]
         inner = total[lanes]
         for a, more, count in zip(first, many, counts, strict=True):
@@ -177,17 +180,19 @@ class Memory:
 
     def _gathered(self, labels: Ints, gather: Gather) -> Ints:
         """Parts of `gather.source` as elements of `gather.value`."""
-        found = labels.copy()
-        for label in np.unique(labels[labels > UNKNOWN]):
-            number, owner, *offset = (int(one) for one in self.labels.table[label])
+        each, where = np.unique(labels, return_inverse=True)
+        found = each.copy()
+        for place in np.flatnonzero(each > UNKNOWN):
+            number, owner, *offset = (int(one) for one in self.labels.table[each[place]])
             view = self.labels.views[number]
             if view.term == Term(gather.source) and owner >= 0:
                 whole = self.labels.view(replace(view, term=Term(gather.value)))
                 offset[gather.dim] += (owner + gather.by) % self.all_ranks * gather.size
                 for dim, before in enumerate(gather.cut):
                     offset[dim] -= before
-                found[labels == label] = self.labels.number((whole, ANY_RANK, *offset))
-        return found
+                found[place] = self.labels.number((whole, ANY_RANK, *offset))
+        gathered: Ints = found[where.reshape(labels.shape)]
+        return gathered
 
     def write(self, access: Access, labels: Ints, known: Flags) -> Flags:
         """Put `labels` where they are known; lanes in which another one lies there already."""
