@@ -137,6 +137,13 @@ CASES: dict[str, tuple[str, Change, dict[str, object], BugClass, str]] = {
         BugClass.ORDERING,
         "by multicast, of no packets",
     ),
+    "lines by multicast": (
+        "multicast",
+        fields(Buffer, lambda one: one.name == "x_full_packets", protocol=Protocol.LL128),
+        {},
+        BugClass.ORDERING,
+        "by multicast, of lines, which come in pieces",
+    ),
     "each rank at another place": (
         "multicast",
         stores("x_full_packets", start=(None, Index("peer"), None, None)),

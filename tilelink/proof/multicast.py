@@ -24,12 +24,14 @@ def over_other_links(schedule: Schedule, machine: Machine) -> Iterator[Broken]:
 
 def of_no_packets(schedule: Schedule, _: Machine) -> Iterator[Broken]:
     """Of other data a signal would have to tell, at all ranks. A packet tells of itself, and comes whole: it is one access of 8
-    bytes at each rank, where PTX takes elements of a vector for several."""
+    bytes at each rank, where PTX takes elements of a vector for several. So a line comes in pieces."""
     protocols = {one.name: one.protocol for one in schedule.buffers}
+    facts = {Protocol.SIMPLE: "of no packets", Protocol.LL128: "of lines, which come in pieces"}
     for role, loop in _loops(schedule):
-        for step in loop.body:
-            if isinstance(step, Store) and protocols.get(step.region.buffer) is Protocol.SIMPLE:
-                yield Broken(f"role {role.name}", f"{in_a_line(step)} by multicast, of no packets")
+        for step in (one for one in loop.body if isinstance(one, Store)):
+            protocol = protocols.get(step.region.buffer)
+            if protocol is not None and (fact := facts.get(protocol)):
+                yield Broken(f"role {role.name}", f"{in_a_line(step)} by multicast, {fact}")
 
 
 def not_one_store(schedule: Schedule, _: Machine) -> Iterator[Broken]:
