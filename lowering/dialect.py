@@ -34,10 +34,6 @@ class Dialect:
     gluon: bool  # warpgroups are spelled in Gluon; else a program computes its tiles one after the other
     puts: bool  # what goes to other nodes is put by NVSHMEM; else stored at peers
     tokens: bool  # a wait returns a token that the loads behind it take
-    multicast: tuple[
-        bool, ...
-    ] = ()  # of those that store at all ranks of a node at once: whether there are several nodes
-
-    def multicasts(self, *, over_nodes: bool) -> bool:
-        """Whether programs can store at all ranks of a node at once, `over_nodes` if there are several of these."""
-        return over_nodes in self.multicast
+    multicast: frozenset[bool] = (
+        frozenset()
+    )  # on one node (False), over several (True): stores at all ranks of a node at once

@@ -112,8 +112,8 @@ def _by_multicast(stock: Dialect, file: str, fabric: str, over_nodes: bool) -> D
     """`stock`, on a fabric whose memory has addresses of all ranks of a node at once."""
     helpers, fabrics = (*stock.helpers, "multicast"), (*stock.fabrics, "at_once", file)
     opens = (*_JOIN[:-1], f"fabric = {fabric}()")
-    made = replace(stock, helpers=helpers, fabrics=fabrics, fabric=fabric, opens=opens, caveat=NO_GPUS_YET)
-    return replace(made, multicast=(over_nodes,))
+    made = replace(stock, helpers=helpers, fabrics=fabrics, fabric=fabric, opens=opens)
+    return replace(made, caveat=NO_GPUS_YET, multicast=frozenset({over_nodes}))
 
 
 def dialect(target: str, arch: str, *, sends: bool = False, multicasts: bool = False) -> Dialect:
@@ -189,5 +189,5 @@ def dialect(target: str, arch: str, *, sends: bool = False, multicasts: bool = F
         gluon=False,
         puts=nvidia,
         tokens=True,
-        multicast=(False, True) if nvidia else (),
+        multicast=frozenset({False, True} if nvidia else ()),
     )

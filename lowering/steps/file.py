@@ -53,7 +53,7 @@ def lower(schedule: Schedule, arch: str = "sm_90", around: Around | None = None,
 def spelling_of(schedule: Schedule, target: str, arch: str) -> Dialect:
     """The dialect in which the file of `schedule` is written. Raises UnknownTarget, TargetNotForGpu, and NoMulticastInTarget."""
     spelling = dialect(target, arch, sends=sends(schedule), multicasts=multicasts(schedule))
-    if multicasts(schedule) and not spelling.multicasts(over_nodes=schedule.ranks_per_node < schedule.num_ranks):
+    if multicasts(schedule) and (schedule.ranks_per_node < schedule.num_ranks) not in spelling.multicast:
         raise NoMulticastInTarget(schedule=schedule.name, target=target, arch=arch)
     return spelling
 

@@ -10,6 +10,7 @@ from lowering.steps.descriptors import Described
 from lowering.steps.dtypes import BYTES, DESCRIPTOR_BYTES, element
 from lowering.steps.frame import Frame
 from lowering.steps.indices import Scope
+from lowering.steps.packets import has_lines
 from lowering.steps.ranks import store_at_ranks_of_rows, through_all
 from lowering.steps.regions import Place, Regions, Side, end_of
 from lowering.steps.signalling import Signalling
@@ -93,7 +94,7 @@ class Loading(Signalling):
         """What kind of packets lie in a buffer."""
         self.needs["call"] = ""
         packed: list[str | Chain] = ["call", f"tl.{element(buffer)}", str(self.words.in_packet[buffer.name])]
-        if buffer.protocol is Protocol.LL128:  # the arguments are those of functions of lines
+        if has_lines(buffer):  # the arguments are those of functions of lines
             return packed
         return [*packed, f"NUMBERED={buffer.protocol.numbered}"]
 
@@ -340,7 +341,7 @@ class Loading(Signalling):
 
 def kind_of(buffer: Buffer) -> str:
     """Of functions that take what comes, or put it."""
-    return "lines" if buffer.protocol is Protocol.LL128 else "packets"
+    return "lines" if has_lines(buffer) else "packets"
 
 
 def _adds_own_rows(step: Step) -> bool:

@@ -35,19 +35,20 @@ def elements_in_packets(schedule: Schedule) -> dict[str, int]:
 
 def _in_packet(schedule: Schedule, buffer: Buffer) -> int:
     size = BYTES[element(buffer)]
-    if _in_lines(buffer):
+    if has_lines(buffer):
         return PACKET_BYTES // size
     return gcd(buffer.protocol.data_bytes // size, schedule.shapes[buffer.name][-1])
 
 
 def elements_in_line(schedule: Schedule, phase: Phase) -> int:
     """How many a line has of the tiles of the phase, if these go through lines; else 0."""
-    each = {one.name: _line(schedule, one) for one in schedule.buffers if _in_lines(one)}
+    each = {one.name: _line(schedule, one) for one in schedule.buffers if has_lines(one)}
     moved = (step.region.buffer for step in steps_in(phase.body) if isinstance(step, Load | Store))
     return next((each[name] for name in moved if name in each), 0)
 
 
-def _in_lines(buffer: Buffer) -> bool:
+def has_lines(buffer: Buffer) -> bool:
+    """Whether its packets are lines."""
     return buffer.protocol is Protocol.LL128
 
 
@@ -61,7 +62,7 @@ def _line(schedule: Schedule, buffer: Buffer) -> Known:
 
 def _line_dims(schedule: Schedule) -> tuple[Dim, ...]:
     """What constants of lines are called."""
-    kinds = {element(one): _line(schedule, one) for one in schedule.buffers if _in_lines(one)}
+    kinds = {element(one): _line(schedule, one) for one in schedule.buffers if has_lines(one)}
     words = Dim(LINE_WORDS.index.op, int(LINE_WORDS), "words of a line, the last of which holds no elements")
     each = (
         Dim(line.index.op, (LINE_WORDS.index - 1) * (line // (int(LINE_WORDS) - 1)), f"elements of {kind} in a line")
@@ -85,7 +86,7 @@ class _Packed:
     def __init__(self, schedule: Schedule, elements: Mapping[str, int]) -> None:
         self.schedule, self.elements = schedule, elements
         self.blocks: dict[str, Index] = {}  # sizes of blocks of lines, and what divides them
-        self.lines = frozenset(one.name for one in schedule.buffers if _in_lines(one))
+        self.lines = frozenset(one.name for one in schedule.buffers if has_lines(one))
 
     def dim(self, dim: Dim) -> Dim:
         """Edited blocks have whole lines, too."""

@@ -13,8 +13,7 @@ from lowering.steps.constants import Group
 from lowering.steps.dtypes import stored
 from lowering.steps.errors import NotPrinted, TileOfManyDimensions, UnboundedExtent
 from lowering.steps.indices import Spelling
-from lowering.steps.packets import LINE_WORDS
-from tilelink.ir.enums import Protocol
+from lowering.steps.packets import LINE_WORDS, has_lines
 from tilelink.schedule.index import Index, Number, difference, less, names_in, rank
 from tilelink.schedule.known import Known
 from tilelink.schedule.memory import Buffer, Region
@@ -139,7 +138,7 @@ class Regions:
 
     def _run(self, buffer: str) -> Run:
         """How the elements of a buffer lie in registers."""
-        if self.buffers[buffer].protocol is Protocol.LL128:
+        if has_lines(self.buffers[buffer]):
             return _PIECE
         return self._gaps(self.in_packet.get(buffer, 1))
 

@@ -73,7 +73,7 @@ def handed_on(schedule: Schedule, launch: PacketCollective) -> tuple[Phase, ...]
     come = _to_rails(schedule, launch, "owner", taken, *kept("come", OWNER), *beside("come", OWNER))
     found = [blocks.phase("own blocks to the ranks of the node", *own)]
     found.append(blocks.phase("blocks of the rails, to the ranks of the node", come))
-    if size > 1 or at_once:
+    if size > 1:
         nodes = schedule.num_ranks // size
         others = Load("come", blocks.packets(packets, OWNER, None)), Store("come", blocks.of(launch.out, OWNER))
         of_node = _beside(launch, "owner", Index("node"), *others, own=at_once)

@@ -45,8 +45,8 @@ def collective(
         packed = PacketCollective(
             function, relation.name, source, packets, programs, block, protocol=relation.how.protocol
         )
-        rails = replace(packed, per_node=topology.ranks_per_node, puts=puts, put_block=PUT_BLOCK)
-        return replace(rails, multicast=relation.how.multicast)
+        local, at_once = topology.ranks_per_node, relation.how.multicast
+        return replace(packed, per_node=local, puts=puts, put_block=PUT_BLOCK, multicast=at_once)
     per_sm = min(_MOST_PER_SM, -(-blocks // free_sms))
     programs = min(free_sms * per_sm, blocks)
     by = relation.how.protocol, relation.how.shots

@@ -197,7 +197,7 @@ def _left_out(how: Collective, legal: tuple[Collective, ...], *, gathers: bool, 
         return (fields.SHOTS, fields.PROTOCOL)
     if how.in_tiles and gathers:  # one launch takes longer than two, unless the L2 still has the weights (one H200)
         return (fields.MOVER, fields.PROTOCOL)
-    if how.protocol is Protocol.LL128:  # lines take longer than packets of Lamport at every size (2 x H200)
+    if how.protocol is Protocol.LL128:  # lines are no faster than packets of Lamport, at any size (2 x H200)
         return (fields.PROTOCOL,)
     if how.protocol is Protocol.LL and how.tile is None and replace(how, protocol=Protocol.LAMPORT) in legal:
         return (fields.PROTOCOL,)  # its packets take as long as those of Lamport and carry half as much (one H200)

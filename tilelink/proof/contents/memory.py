@@ -218,9 +218,8 @@ class Memory:
         """What lies in the boxes of `access`, as a tile of the dimensions `dims` of the buffer; or why it is no tile."""
         known = (labels > 0) | (labels == EMPTY)
         kinds = self._kinds(labels, dims)
-        for gather in (
-            self._gathers_in(access.buffer) if len(kinds) > 1 else ()
-        ):  # some lanes have parts, some what is made of several
+        # some lanes have parts, some what is made of several
+        for gather in self._gathers_in(access.buffer) if len(kinds) > 1 else ():
             labels = self._gathered(labels, gather)
             kinds = self._kinds(labels, dims)
         if not kinds:
