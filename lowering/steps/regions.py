@@ -249,7 +249,8 @@ class Regions:
         return f"cols_in_lines({first}, {side.name}, {self._of_run(side.run)})"
 
     def _of_run(self, run: Run) -> str:
-        return f"{self.spell(run.elements)}, {self.spell(run.places)}"
+        places = self.spell.number("places_of_line", run.places, "places in registers for a line of a tile")
+        return f"{self.spell(run.elements)}, {places if run.places > 1 else 1}"
 
     def vector(self, column: bool, first: str, size: str) -> str:
         """`size` numbers from `first` on, as a row for columns, else as a column."""
