@@ -175,6 +175,18 @@ def test_bounds_of_users_ops(dtype: torch.dtype) -> None:
         assert Comparison.of(wrong, near).wrong > 24
 
 
+def test_bounds_of_functions_in_fp32() -> None:
+    """Of operands near 0, trials of a softmax hardly move: what exp and the division round is allowed, and no more than that."""
+    x = torch.randn(16, 15, generator=torch.Generator().manual_seed(0)) * 1e-3
+    near = Near.user(lambda x: torch.softmax(x, -1), torch.float32, Near(x)).rounded(torch.float32)
+    value = torch.softmax(x.double(), -1)
+    last_place = torch.finfo(torch.float32).eps * value
+    assert Comparison.of((value + 3 * last_place).float(), near).equal
+    assert Comparison.of((value + 16 * last_place).float(), near).wrong == value.numel()
+    lost = torch.softmax(x.double()[:, :-1], -1)
+    assert Comparison.of(torch.cat((lost, value[:, -1:]), 1).float(), near).wrong >= lost.numel()
+
+
 def test_where_a_dtype_ends_anything_is_right() -> None:
     large = Near(torch.tensor([70000.0, 60000.0, 1e-9])).rounded(torch.float16)
     assert isinstance(large.error, torch.Tensor)
