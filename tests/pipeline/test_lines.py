@@ -15,8 +15,8 @@ import topologies
 from lowering.steps.renaming import with_own_names
 from tests.adversary.bugs import edited, verdict
 from tests.pipeline.file_checks import bare_numbers, cited_elsewhere, undefined, unused
+from tests.pipeline.late_gathers import BITS, DTYPES, check, gathered, gathered_columns
 from tests.pipeline.operators import AG_GEMM, GEMM_AR, GEMM_RS
-from tests.pipeline.test_multicast import DTYPES, gathered, gathered_columns
 from tests.pipeline.test_packet_rails import GATHER, MATMUL, NVSHMEM, each, machine, put_from, same
 from tests.pipeline.workloads import load
 from tests.schedule.judged import judged
@@ -24,8 +24,6 @@ from tests.schedule.operators import Operator
 from tilelink.declaration import Overlap
 from tilelink.dialect_api import check_source
 from tilelink.elaborate.schedule import elaborated
-from tilelink.emulator import World
-from tilelink.emulator.policies import policy_by_name
 from tilelink.errors import IllegalPin
 from tilelink.ir.calls import PacketCollective
 from tilelink.ir.enums import Protocol
@@ -36,7 +34,7 @@ from tilelink.proof.happens_before.flights import with_flights
 from tilelink.proof.happens_before.refuted import Wrong
 from tilelink.proof.rules import broken_rules
 from tilelink.proof.verify import verify
-from tilelink.runtime.load import load_source, operator_class
+from tilelink.runtime.load import load_source
 from tilelink.runtime.run import run_emulated
 from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Region
@@ -46,7 +44,6 @@ from tilelink.schedule.steps import Move, Step, Store
 
 PINS = {"protocol": "ll128", "mover": "OwnKernel()"}
 MESHES = [(2, 2), (2, 4), (3, 2), (4, 2)]
-BITS = {"bf16": torch.int16, "fp16": torch.int16, "fp32": torch.int32}
 
 
 def planned(
@@ -96,24 +93,15 @@ def test_results_are_those_of_torch(
 @pytest.mark.parametrize("policy", ["random:5", "starve-rank:0", "starve-rank:2", "newest", "oldest"])
 @pytest.mark.parametrize("operator", [gathered, gathered_columns], ids=lambda one: one.name)
 @pytest.mark.quick(2)
-def test_a_gather_is_that_of_torch_to_the_bit(operator: Overlap, policy: str) -> None:
-    """All elements of five calls, of any bits, with ranks that are late."""
-    rng, dim = random.Random(f"{operator.name} {policy}"), 1 if operator is gathered_columns else 0
-    for name, dtype in DTYPES.items():
-        ranks, shape = rng.choice((2, 3, 4)), [rng.randint(1, 7), rng.randint(1, 150)]
-        ranks = max(ranks, 3) if policy.endswith("2") else ranks
-        whole = [size * ranks if place == dim else size for place, size in enumerate(shape)]
-        schedule = planned(operator, ranks, {"M": whole[0], "K": whole[1]}, name)
-        build = operator_class(load_source(lowering.emit(schedule), operator.name))
-        world = World(ranks, num_sms=schedule.machine.num_sms, policy=policy_by_name(policy))
-        operators = [build(fabric) for fabric in world.fabrics]
-        limit = torch.iinfo(BITS[name])
-        torch.manual_seed(7)
-        for _ in range(5):
-            parts = [torch.randint(limit.min, limit.max + 1, shape).to(BITS[name]) for _ in range(ranks)]
-            outs = [one(part.view(dtype)) for one, part in zip(operators, parts, strict=True)]
-            world.run()
-            assert all(torch.equal(out.view(BITS[name]), torch.cat(parts, dim)) for out in outs)
+def test_a_gather_of_any_bits_is_that_of_torch(operator: Overlap, policy: str) -> None:
+    def plan(ranks: int, sizes: dict[str, int], dtype: str) -> Schedule:
+        return planned(operator, ranks, sizes, dtype)
+
+    def part(shape: list[int], dtype: str) -> torch.Tensor:
+        limit = torch.iinfo(BITS[dtype])
+        return torch.randint(limit.min, limit.max + 1, shape).to(BITS[dtype]).view(DTYPES[dtype])
+
+    check(operator, policy, plan, lambda rng: rng.randint(1, 150), part)
 
 
 def test_the_experts_of_tokens_come_in_lines() -> None:

@@ -21,13 +21,12 @@ from lowering.steps.renaming import with_own_names
 from lowering.targets import NO_GPUS_YET
 from tests.adversary.bugs import edited, verdict
 from tests.pipeline.file_checks import bare_numbers, cited_elsewhere, undefined, unused
+from tests.pipeline.late_gathers import DTYPES, check, gathered, gathered_columns
 from tests.pipeline.operators import AG_GEMM, GEMM_AR, GEMM_RS, MLP
-from tilelink import Shard, Tensor, all_gather, dims, overlap
 from tilelink.declaration import Overlap
 from tilelink.elaborate.schedule import elaborated
 from tilelink.emulator import World
 from tilelink.emulator.errors import NoMulticast as NoEmulatedMulticast
-from tilelink.emulator.policies import policy_by_name
 from tilelink.errors import IdlePin, IllegalPin
 from tilelink.ir.calls import PacketCollective
 from tilelink.ir.schedule import Schedule
@@ -37,19 +36,7 @@ from tilelink.proof.verify import verify
 from tilelink.runtime.load import fabric_class, load_source, operator_class
 from tilelink.runtime.run import run_emulated
 
-M, K = dims("M K")
 PINS = {"multicast": "yes"}
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
-
-@overlap
-def gathered(x: Tensor(M, K, placement=Shard(0))) -> Tensor:  # type: ignore[valid-type]
-    return all_gather(x, dim=0)
-
-
-@overlap
-def gathered_columns(x: Tensor(M, K, placement=Shard(1))) -> Tensor:  # type: ignore[valid-type]
-    return all_gather(x, dim=1)
 
 
 def planned(
@@ -100,23 +87,16 @@ def test_results_are_those_of_torch(
 @pytest.mark.parametrize("operator", [gathered, gathered_columns], ids=lambda one: one.name)
 @pytest.mark.quick(1)
 def test_a_gather_is_that_of_torch_to_the_bit(operator: Overlap, policy: str) -> None:
-    """All elements of five calls, with ranks that are late; no other element than that of some rank may appear."""
-    rng, dim = random.Random(f"{operator.name} {policy}"), 0 if operator is gathered else 1
-    for name, dtype in DTYPES.items():
-        ranks, shape = rng.choice((2, 3, 4)), [rng.randint(1, 7), 4 * rng.randint(1, 12)]
-        ranks = max(ranks, 3) if policy.endswith("2") else ranks
-        whole = [size * ranks if place == dim else size for place, size in enumerate(shape)]
-        schedule = planned(operator, ranks, {"M": whole[0], "K": whole[1]}, name)
-        build = operator_class(load_source(lowering.emit(schedule), operator.name))
-        late = policy_by_name(policy)
-        world = World(ranks, num_sms=schedule.machine.num_sms, policy=late, multicast=True)
-        operators = [build(fabric) for fabric in world.fabrics]
-        torch.manual_seed(7)
-        for _ in range(5):
-            parts = [torch.randn(shape).to(dtype) for _ in range(ranks)]
-            outs = [one(part) for one, part in zip(operators, parts, strict=True)]
-            world.run()
-            assert all(torch.equal(out, torch.cat(parts, dim)) for out in outs)
+    def plan(ranks: int, sizes: dict[str, int], dtype: str) -> Schedule:
+        return planned(operator, ranks, sizes, dtype)
+
+    check(
+        operator,
+        policy,
+        plan,
+        lambda rng: 4 * rng.randint(1, 12),
+        lambda shape, dtype: torch.randn(shape).to(DTYPES[dtype]),
+    )
 
 
 @pytest.mark.slow

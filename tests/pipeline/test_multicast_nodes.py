@@ -18,7 +18,8 @@ from lowering.host.at_once import NoMulticast
 from lowering.steps.errors import NoMulticastInTarget
 from lowering.targets import NO_GPUS_YET
 from tests.adversary.bugs import edited, verdict
-from tests.pipeline.test_multicast import DTYPES, PINS
+from tests.pipeline.late_gathers import DTYPES
+from tests.pipeline.test_multicast import PINS
 from tests.pipeline.test_packet_rails import GATHER, NVSHMEM, each, machine
 from tilelink.dialect_api import check_source
 from tilelink.elaborate.schedule import elaborated
