@@ -13,9 +13,11 @@ from tests.pipeline.user_ops import OPS
 from tests.proof.planted import refuted
 from tilelink import Partial, Shard, Tensor, dims
 from tilelink.declaration import Overlap
+from tilelink.elaborate.schedule import elaborated
 from tilelink.ir.schedule import Schedule
 from tilelink.proof.verify import verify
 from tilelink.runtime.run import run_emulated
+from tilelink.schedule.instance import instantiated
 from tilelink.schedule.memory import Region
 from tilelink.schedule.steps import Load, Step
 
@@ -77,6 +79,16 @@ def test_sums_in_parts_are_one_value(mover: str) -> None:
     schedule = planned(of_shares, shots="2", protocol="simple", mover=mover)
     assert "[0 : +4, 0 : +" in str(schedule) and verify(schedule).proved
     assert run_emulated(schedule, lowering.emit(schedule), calls=2).equal
+
+
+def test_parts_with_rows_in_between_are_not_one_behind_the_other() -> None:
+    """The op would take what lies behind the rows of a part for rows of the next one."""
+    schedule = planned(of_shares, shots="2", protocol="simple", mover="CommSms(2)")
+    steps = instantiated(elaborated(schedule))
+    longer = (replace(one, shape=(4, 8, 32)) if one.name == "y_sum" else one for one in steps.buffers)
+    proof = verify(schedule, replace(steps, buffers=tuple(longer)))
+    assert verify(schedule, steps).proved
+    assert any("does not hold parts one behind the other" in one.fact for one in proof.findings), proof.lines()
 
 
 def test_parts_of_columns_are_not_one_behind_the_other() -> None:

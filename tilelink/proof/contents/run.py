@@ -186,7 +186,8 @@ class Run:
             begins, rows = (of[0].reshape(-1, ranks) for of in (part.start, part.extent))
             others = (part.owner, *part.start[1:], *part.extent[1:])
             even = all((one.reshape(-1, ranks) == one[lane][:, None]).all() for one in others)
-            follow = (begins[:, 1:] == begins[:, :-1] + rows[:, :-1]).all()
+            gaps = rows[:, :-1] != self.schedule.shapes[parts.buffer][-2]
+            follow = (begins[:, 1:] == begins[:, :-1] + rows[:, :-1]).all() and not gaps.any()
             if even and follow and not any(map(np.any, part.skip)):
                 start, skip, extent = (tuple(one[lane] for one in of) for of in (part.start, part.skip, part.extent))
                 offset = None if step.offset is None else step.offset[1:]
