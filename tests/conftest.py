@@ -1,9 +1,10 @@
-"""What every test shares: how hypothesis searches, and the golden files."""
+"""What every test shares: how hypothesis searches, which suite a test is in, and the golden files."""
 
 from __future__ import annotations
 
 import gc
 import os
+import time
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -12,10 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.machine_speed import limit
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _TURNS = 3  # of long tests, commits until each has run, on average
+_QUICK_S = 1.5  # CPU seconds of a usual machine that no quick test takes
 GOLDEN = Path(__file__).parent / "golden"
 
 # tests run beside each other, on matrices that several threads do not multiply faster; torch reads it when it is imported
@@ -43,6 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--share", type=int, default=1, help="run one of so many slow parameters of each test: those of COMMIT"
     )
     parser.addoption(
+        "--list-slow", type=float, default=0.0, help="list parameters that take so many s in tests/not_quick.txt"
+    )
+    parser.addoption("--list-long", type=float, default=0.0, help="list tests that take so many s in tests/long.txt")
+    parser.addoption(
         "--random-specs", type=int, default=40, help="how many random specs run (tests/pipeline/test_meaning.py)"
     )
 
@@ -69,6 +77,45 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = _left_out([item for item in items if item.get_closest_marker("slow")], share)
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
         items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """The quick suite stays quick: a test of it that takes long fails, unless it is about to be listed."""
+    start = time.process_time()
+    yield
+    taken = time.process_time() - start
+    if item.get_closest_marker("slow") is None and not item.config.getoption("--list-slow") and taken > _QUICK_S:
+        least = limit(_QUICK_S)
+        assert taken < least, (
+            f"it takes {taken:.1f} s of {least:.1f} that a quick test may: mark it slow, or run pytest --list-slow 0.1"
+        )
+
+
+class _Lister:
+    """Lists in a file what takes more than so many seconds, for whoever hands tests out to processes: tests with their
+    parameters, or without."""
+
+    def __init__(self, name: str, seconds: float, *, parameters: bool) -> None:
+        self.name, self.seconds, self.parameters = name, seconds, parameters
+        self.found = _listed(name)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.duration > self.seconds:
+            self.found.add(report.nodeid if self.parameters else report.nodeid.partition("[")[0])
+
+    def pytest_sessionfinish(self) -> None:
+        path = Path(__file__).parent / self.name
+        path.write_text("".join(f"{name}\n" for name in sorted(self.found)), encoding="utf-8")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return
+    if slow := config.getoption("--list-slow"):
+        config.pluginmanager.register(_Lister("not_quick.txt", slow, parameters=True))
+    if long := config.getoption("--list-long"):
+        config.pluginmanager.register(_Lister("long.txt", long, parameters=False))
 
 
 def _listed(name: str) -> set[str]:
