@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -13,7 +14,7 @@ from tilelink.ir.movers import MOVERS, ChunkMover, CommSms, CopyWarps, Fused, Is
 from tilelink.ir.nodes import Kind, TileShape
 from tilelink.ir.order import Cut, Nest
 from tilelink.ir.routed import Routed
-from tilelink.ir.spec import Attend, Combine
+from tilelink.ir.spec import DTYPE_BYTES, Attend, Combine
 from tilelink.ir.steps import SMALLEST_DOT
 from tilelink.planner import fields
 from tilelink.planner.choices import (
@@ -29,6 +30,7 @@ from tilelink.planner.fields import AnyField
 from tilelink.planner.group import Group
 from tilelink.planner.rules import item_counts, peer_atomics
 from tilelink.planner.structure import Structure
+from tilelink.planner.tile_work import read_again
 from tilelink.planner.tiles import (
     COMBINE_TILES,
     STREAM_TILES,
@@ -41,7 +43,9 @@ from tilelink.planner.tiles import (
 from topologies.topology import Fabric, Topology
 
 _GROUP = 8  # row tiles that share columns in the L2; the cost model does not tell other numbers apart
-_GROUP_OF_EXPERTS = 2  # where a call says how many tiles there are: the last group has places for tiles that are not
+# row tiles of 128 columns where rows follow a routing: as many as an expert has, so that its weights are loaded once for all of
+# them; few where most of them stays in the L2 anyway (12 rows, 2 x H200, evenly spread and hot seven times)
+_GROUPS_OF_EXPERTS, _GROUP_COLS = (2, 8), 128
 _CHUNKS = (1, 2, 4, 8, 16)
 _ROWS_TOGETHER = 64  # tiles of rows of a head: about all
 _ITEM_ROWS = 128  # at most, of the items that are tried
@@ -179,16 +183,19 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     tile = pinned(pins, group.name, fields.TILE, of_all=fields.TILE in general)
     number = pinned(pins, group.name, fields.GROUP, of_all=fields.GROUP in general)
     attend = group.anchor.operation
-    usual = _GROUP_OF_EXPERTS if _routings(group) else _GROUP
-    groups = [usual if group.matmuls else 4] if number is None else [number]
-    if isinstance(attend, Attend) and number is None:
-        groups = list(_heads_together(attend))
+
+    def groups(tile: TileShape) -> list[int]:
+        if number is not None:
+            return [number]
+        return list(_heads_together(attend)) if isinstance(attend, Attend) else [_group(structure, group, tile)]
+
     ahead = [pinned(pins, group.name, fields.PREFETCH) is not False] if fields.PREFETCH in here else [False]
     tails = list(Tail) if fields.TAIL in here else [Tail.WHOLE]
     counts = [False, True] if fields.COUNT in here and True in ahead else [False]
     sums = [True, False] if fields.SUM in here else [False]
-    every = product(_tiles(structure, group, tile), groups, ahead, tails, counts, sums)
-    options = [ComputeChoice(TritonLoop(t, g, p, h, late), s) for t, g, p, h, late, s in every]
+    tiles = [(one, number) for one in _tiles(structure, group, tile) for number in groups(one)]
+    every = product(tiles, ahead, tails, counts, sums)
+    options = [ComputeChoice(TritonLoop(*one, p, h, late), s) for one, p, h, late, s in every]
     asked = pinned_of(pins, group.name, here, general)
     if fields.OWN in here:
         options += [one for one in map(_own_first, options) if asked.get(fields.OWN) or _has_own(structure, group, one)]
@@ -196,6 +203,24 @@ def compute_options(structure: Structure, group: Group, pins: Pins) -> list[Comp
     # a sum in the epilogue is computed by the tiles of another loop
     folded = [option for option in legal if option.sum_in_epilogue]
     return [option for option in legal if not option.sum_in_epilogue or option is folded[0]]
+
+
+def _group(structure: Structure, group: Group, tile: TileShape) -> int:
+    """Row tiles that are walked together."""
+    if not group.matmuls:
+        return 4
+    routings = _routings(group)
+    if not routings:
+        return _GROUP
+    least, most = _GROUPS_OF_EXPERTS
+    dtype = structure.graph.values[group.name].dtype
+    weights = group.matmuls * math.prod(axis.extent for axis in group.anchor.axes if axis.routed is None)
+    weights *= DTYPE_BYTES[dtype]
+    if 2 * read_again(weights, structure.topology.gpu) < weights:
+        return least
+    tiles = round(routings[0].rows / routings[0].every) // tile.m
+    fit = min(most, max(least, 1 << max(0, tiles.bit_length() - 1)))
+    return fit * max(1, tile.n // _GROUP_COLS)
 
 
 def _routings(group: Group) -> list[Routed]:
