@@ -82,6 +82,7 @@ REASONS = (
     Reason(False, COUNTED, "Wait.until: one less", step="Wait copied"),
     Reason(False, DESCRIBED, "Role.phases: doubled"),
     Reason(False, DESCRIBED, "Phase.body: doubled"),
+    Reason(False, DESCRIBED, "Phase.count: one more", step="out_tiles"),  # a program has its first tile again
 )
 
 

@@ -19,12 +19,13 @@ from tilelink.planner.in_library import attends_to_parts
 from tilelink.planner.layout import exchange_of, waits_late
 from tilelink.planner.library_cost import library_attention, library_matmul
 from tilelink.planner.links import index_us
-from tilelink.planner.loop_bounds import Around, Busy, group_of, loop_us, num_tiles
+from tilelink.planner.loop_bounds import Around, Busy, loop_us
 from tilelink.planner.memo import remembered
 from tilelink.planner.rails import held_sms
 from tilelink.planner.rules import peer_atomics
-from tilelink.planner.structure import Structure, around
+from tilelink.planner.structure import Structure, around, group_of
 from tilelink.planner.tile_cost import COUNT_US, LATE_COUNT_US
+from tilelink.planner.tile_order import num_tiles
 
 
 def least_us(structure: Structure, chosen: Chosen) -> float:

@@ -130,8 +130,8 @@ class _Course:
         last = begun + one.last * busy.tiles
         if 0 < one.rows < busy.tile[one.dim]:  # the model takes a chunk to be there in which no tile ends
             begin = last = 0.0
-        if one.returns:
-            begin = last = self.now + RETURNED_US
+        if one.returns or one.whole:
+            begin = last = self.now + (RETURNED_US if one.returns else 0.0)
         self.there[name] = max(begin + one.lead, last)
         self.done[name] = max(begin + one.transfers, last + one.tail, begun + one.made * busy.tiles + one.final)
         if one.gathers:  # what comes behind the last chunk is as much as what comes until the first one is there

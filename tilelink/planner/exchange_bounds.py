@@ -39,7 +39,8 @@ class Least(NamedTuple):
     beside: bool = False  # moved by programs beside tiles, or before them
     gathers: bool = False  # the part of a rank goes to all
     columns: bool = False  # whose chunks tiles need one after the other
-    returns: bool = False  # all of it goes when all of it is made
+    returns: bool = False  # rows go when all of them are made, and peers are told at the end
+    whole: bool = False  # made before the first transfer, by the library
     rows: int = 0  # of a chunk that is scattered along dimension `dim`
     dim: int = 0
     spins: int = 0  # SMs that wait
@@ -121,6 +122,7 @@ def least_of_exchange(structure: Structure, name: str, choice: ExchangeChoice) -
         gathers=relation.kind is Kind.GATHER,
         columns=exchange.cut is Cut.COLUMNS,
         returns=relation.kind is Kind.RETURN,
+        whole=structure.is_made_by_library(relation.source) and not made,
         rows=exchange.chunk_rows if scattered else 0,
         dim=min(relation.dim, 1),
         spins=(peers if choice.per_peer else 1) if copied and waits else 0,

@@ -6,22 +6,23 @@ import math
 from functools import cached_property
 from typing import NamedTuple
 
-from tilelink.ir.choices import Choices, ComputeChoice, ExchangeChoice, TritonLoop
+from tilelink.ir.choices import ComputeChoice, ExchangeChoice, TritonLoop
 from tilelink.ir.enums import Tail
 from tilelink.ir.graph import Copy, Relation, Sum
 from tilelink.ir.movers import FUSED_SHARE
 from tilelink.ir.node_sums import parts_added
-from tilelink.ir.nodes import PIECES_SPREAD, Exchange, Kind, TileShape
+from tilelink.ir.nodes import PIECES_SPREAD, Exchange, Kind
 from tilelink.ir.order import Nest
 from tilelink.ir.routed import Along, Follows, Placed, Routed
 from tilelink.ir.spec import DTYPE_BYTES, Attend, Combine, Elementwise, Matmul
 from tilelink.planner.group import Group
 from tilelink.planner.last_round import MOST_SPLITS
-from tilelink.planner.layout import Problem, exchange_of
+from tilelink.planner.layout import exchange_of
 from tilelink.planner.links import FUSED_LOAD_SHARE, SUM_LOAD_SHARE, tile_packets_us
 from tilelink.planner.memo import remembered
-from tilelink.planner.structure import Structure
+from tilelink.planner.structure import Structure, group_of
 from tilelink.planner.tile_cost import (
+    BEHIND_US,
     COUNT_US,
     LAST_EXPOSED,
     LATE_COUNT_US,
@@ -35,7 +36,7 @@ from tilelink.planner.tile_cost import (
     WIDE_TILE,
     WIDE_WEIGHTS,
 )
-from tilelink.planner.tile_order import tile_space
+from tilelink.planner.tile_order import num_tiles
 from tilelink.planner.tile_work import (
     START_US,
     Programs,
@@ -46,9 +47,9 @@ from tilelink.planner.tile_work import (
     least_tile_us,
     matmul_memory_us,
     rows_share,
+    stream_share,
 )
 
-_NOTHING = Choices((), (), ())  # of a problem of which only the structure is looked at
 Around = tuple[tuple[str, ExchangeChoice], ...]  # exchanges whose parts a loop reads or makes
 
 
@@ -69,25 +70,6 @@ class Busy(NamedTuple):
     library: bool = False
     most_tensor: float = math.inf
     rest: float | None = None
-
-
-@remembered
-def group_of(structure: Structure, name: str) -> Group:
-    return next(group for group in structure.groups if group.name == name)
-
-
-@remembered
-def num_tiles(structure: Structure, name: str, m: int, n: int) -> int:
-    """Tiles of m x n of a loop: none crosses from one part into the next. Of a routed one, as many as are likely."""
-    group = group_of(structure, name)
-    space = tile_space(Problem(structure, _NOTHING), group, TritonLoop(TileShape(m, n, 64, 4, 1), 1, False))
-    written = [axis for axis in group.anchor.axes if not axis.reduction]
-    return math.prod(
-        axis.routed.likely_tiles(space.tiles[axis.name])
-        if axis.routed is not None
-        else space.segments[axis.name] * -(-space.extents[axis.name] // (space.tiles[axis.name] or 1))
-        for axis in written
-    )
 
 
 @remembered
@@ -138,10 +120,11 @@ class _Bound:
         rounds = -(-self.tiles // self.programs)
         memory = matmul_memory_us(self._moved(), gpu) / rounds
         memory *= NARROW if by_expert and tile.n < WIDE_WEIGHTS else 1.0
-        one = least_tile_us(work, on, dtype, gpu, memory, prefetch=loop.prefetch)
-        if not (self.turns or loop.prefetch or by_expert):
+        prefetch = loop.prefetch and self._may_prefetch()
+        one = least_tile_us(work, on, dtype, gpu, memory, prefetch=prefetch)
+        if not (self.turns or prefetch or by_expert):
             one += again_us(compute_us(work, on, dtype, gpu), memory, rounds)
-        one += 0.0 if self.turns else self._packets_us()
+        one += 0.0 if self.turns else self._packets_us() + self._loads_us()
         one = one if self.turns else max(one, self._pulled_us(reduction))
         one += self._sent_us(one) + self._counts() * (LATE_COUNT_US if loop.late else COUNT_US)
         us = self.rounds * one
@@ -155,12 +138,17 @@ class _Bound:
             last = 0.0 if self.chunked else self.rounds * one
             others = 0.0 if self.chunked else (ranks - 1) / ranks * tiles  # of warpgroups in turns: own tiles come last
             us = max(us, own * self._added_us(one, one) + (others if self.turns else tiles))
+        us += BEHIND_US if self.turns else 0.0
         tensor = flops_us(work, on, dtype, gpu) * self.tiles
         least = 0.0 if self.routed else tensor / self.programs  # tiles of experts may be no sooner at higher clocks
         shape, most = (tile.m, tile.n), tensor / self.programs
         rest = tiles * self._waiting() if loop.own_first else None
         busy = Busy(gpu.kernel_launch_us + us, least, tiles, adds, first, last, shape, self.programs, rest=rest)
         return busy._replace(most_tensor=most)
+
+    def _may_prefetch(self) -> bool:
+        """Whether a tile may be loaded before the one before it is stored: of one matmul, behind which nothing branches."""
+        return self.group.matmuls == 1 and not (self.folded and self.chunked)
 
     def _may_be_in_order(self) -> bool:
         """Whether rows by experts follow each other, or may, where it is not known how they come."""
@@ -213,9 +201,9 @@ class _Bound:
         one = max(moved / self.tiles / (rate / self.programs) / 1e3, self._summed_us()) + self._sent_us(0.0)
         one += START_US + self._counts() * COUNT_US + self._packets_us()
         us = gpu.kernel_launch_us + self.rounds * one
-        shape, programs = (self.loop.tile.m, self.loop.tile.n), self.programs
-        adds = self.rounds * one / self.topology.num_ranks if self.folded else us  # of own tiles
-        return Busy(us, tiles=self.rounds * one, adds=adds, tile=shape, programs=programs, most_tensor=0.0)
+        tiles, shape = self.rounds * one, (self.loop.tile.m, self.loop.tile.n)
+        adds = tiles / self.topology.num_ranks if self.folded else us  # of own tiles
+        return Busy(us, tiles=tiles, adds=adds, tile=shape, programs=self.programs, most_tensor=0.0)
 
     def _reads_whole(self, relation: Relation) -> bool:
         anchor = self.group.anchor
@@ -241,7 +229,7 @@ class _Bound:
             for (value, along), window in read.items()
             if not window and (value in brought or (one := self.graph.relation(value)) is None or one.library)
         }
-        if self.structure.is_kept(self.group.name) and not self.folded:
+        if self._stored and not self.folded:
             moved[self.group.name] = self.group.anchor.write.along
         returned = (r.name for r, _ in self.exchanges if r.kind is Kind.RETURN and self._leaves(r))
         moved |= dict.fromkeys(returned, self.group.anchor.write.along)
@@ -253,11 +241,27 @@ class _Bound:
 
     def _streamed(self) -> float:
         """Bytes that lie in memory of this rank and that tiles of a loop without matmuls load or store, each once."""
-        anchor, found = self.group.anchor, 0.0
-        for value, read in {one.value: one for one in anchor.reads}.items():
-            if self.graph.relation(value) is None and not self.graph.window(anchor, read):
-                found += self._bytes(value) * self._share(value, read.along)
-        return found + (self._bytes(self.group.name) if self.structure.is_kept(self.group.name) else 0.0)
+        made, found = self.group.made, 0.0
+        reads = {one.value: (op, one) for op in reversed(self.group.ops) for one in op.reads if one.value not in made}
+        for value, (op, one) in reads.items():
+            if self.graph.relation(value) is None and not self.graph.window(op, one):
+                found += self._bytes(value) * self._share(value, one.along)
+        return found + (self._bytes(self.group.name) if self._stored else 0.0)
+
+    @property
+    def _stored(self) -> bool:
+        """Whether all that the tiles make lies in memory of this rank."""
+        sent = (one for one in self.graph.relations() if one.source == self.group.name and self.routed is None)
+        return self.structure.is_kept(self.group.name) or any(one.library and not one.in_tiles for one in sent)
+
+    def _loads_us(self) -> float:
+        """What a tile loads when its matmul is over: operands of elementwise ops."""
+        graph, made = self.graph, self.group.made
+        reads = (one.value for op in self.group.ops if isinstance(op.operation, Elementwise) for one in op.reads)
+        read = {value for value in reads if value not in made and graph.relation(value) is None}
+        size = sum(DTYPE_BYTES[graph.values[value].dtype] for value in read)
+        rate = self.topology.gpu.memory_gb_per_s * stream_share(1) / self.programs
+        return self.loop.tile.m * self.loop.tile.n * size / rate / 1e3
 
     def _packets_us(self) -> float:
         """What a tile takes that adds those of peers."""

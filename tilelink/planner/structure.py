@@ -241,3 +241,8 @@ def around(structure: Structure, members: tuple[int, ...]) -> tuple[str, ...]:
         for relation in structure.relations
         if any(groups[i].makes(relation.source) or relation.name in groups[i].reads() for i in members)
     )
+
+
+@remembered
+def group_of(structure: Structure, name: str) -> Group:
+    return next(group for group in structure.groups if group.name == name)

@@ -60,7 +60,7 @@ COUNT_US = 1.3  # a tile that is counted: its stores must have been performed
 LATE_COUNT_US = 0.1  # the same while the next tile is computed; 1.2 less measured on 4 x H200
 _SENT_US = 2.0  # until the last piece of a tile is at its peer
 MIXED = 0.4  # of what the link needs for pieces of parts and of sums at once, they hold up products (two H100)
-_BEHIND_US = 3.0  # what a warpgroup does behind a product, beside counts, sums and stores to peers (one H200)
+BEHIND_US = 3.0  # what a warpgroup does behind a product, beside counts, sums and stores to peers (one H200)
 _MISSED = 0.35  # of what programs with several tiles at hand load, comes from memory: they do not keep step (H100)
 _MISSED_IN_PIECES = 0.33  # the same of those whose tiles leave in pieces (two H100 that stand for four ranks)
 _REMOTE_US = 1.0  # from a load over the link to its data, while other programs of an SM go on
@@ -157,7 +157,7 @@ class TileCost:
         """What a warpgroup does behind the product of a tile, without what own tiles add and without pieces."""
         if self.role.warpgroups == 1:
             return 0.0
-        return _BEHIND_US + COUNT_US * self._counts()
+        return BEHIND_US + COUNT_US * self._counts()
 
     @cached_property
     def pieces_us(self) -> float:

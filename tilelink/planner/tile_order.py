@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from tilelink.ir.choices import TritonLoop
+from tilelink.ir.choices import NONE, TritonLoop
 from tilelink.ir.graph import Relation, TileOp
-from tilelink.ir.nodes import Kind
+from tilelink.ir.nodes import Kind, TileShape
 from tilelink.ir.ops.elementwise import Elementwise
 from tilelink.ir.order import Nest, RankOrder, TileOrder
 from tilelink.ir.spec import Attend, Matmul
 from tilelink.planner.access import Space, reads_whole, slot_axis
 from tilelink.planner.group import Group
 from tilelink.planner.layout import Problem, make_exchange, rank_order
+from tilelink.planner.memo import remembered
 from tilelink.planner.rails import groups_of
+from tilelink.planner.structure import Structure, group_of
 
 
 def tile_space(problem: Problem, group: Group, loop: TritonLoop) -> Space:
@@ -130,3 +133,17 @@ def _along(problem: Problem, group: Group, axis: str) -> tuple[list[Relation], l
                 if rename.get(slot, slot) == axis:
                     leaving.append(relation)
     return arriving, leaving
+
+
+@remembered
+def num_tiles(structure: Structure, name: str, m: int, n: int) -> int:
+    """Tiles of m x n of a loop: none crosses from one part into the next. Of a routed one, as many as are likely."""
+    group = group_of(structure, name)
+    space = tile_space(Problem(structure, NONE), group, TritonLoop(TileShape(m, n, 64, 4, 1), 1, False))
+    written = [axis for axis in group.anchor.axes if not axis.reduction]
+    return math.prod(
+        axis.routed.likely_tiles(space.tiles[axis.name])
+        if axis.routed is not None
+        else space.segments[axis.name] * -(-space.extents[axis.name] // (space.tiles[axis.name] or 1))
+        for axis in written
+    )
