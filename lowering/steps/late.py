@@ -45,13 +45,13 @@ def _moved(schedule: Schedule, in_front: bool) -> Schedule:
 
 def split(body: Body) -> tuple[Body, Body, Body]:
     """What is done in front of deferred notifies, these, and what stores: from the first store on."""
-    late = _late(body)
+    late = late_steps(body)
     rest = [step for number, step in enumerate(body) if number not in late]
     first = next((number for number, step in enumerate(rest) if _stores(step)), len(rest))
     return tuple(rest[:first]), tuple(body[number] for number in late), tuple(rest[first:])
 
 
-def _late(body: Body) -> list[int]:
+def late_steps(body: Body) -> list[int]:
     """Places of the steps that only notify, and of each Sync right in front of one."""
     found = [number for number, step in enumerate(body) if _notifies(step)]
     for number in range(len(body) - 1, -1, -1):

@@ -11,12 +11,13 @@ names that the loop binds stand for other values than before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
 
 from lowering.steps.indices import Scope
+from lowering.steps.late import defers, late_steps
 from tilelink.ir.enums import Protocol
 from tilelink.schedule.index import Number, difference, names_in, rank, terms_of
 from tilelink.schedule.memory import Memory, Region
@@ -96,18 +97,32 @@ class _Analysis:
         loop = For("tile", phase.count, phase.body, phase.let)
         shared = phase.who is Who.EACH and not phase.every
         always = phase.every or phase.who is Who.LAST
-        return self.repeated(loop, always, high > (self.programs if shared else 1), state, path, phase.first)
+        late = late_steps(phase.body) if defers(phase) else ()
+        return self.repeated(loop, always, high > (self.programs if shared else 1), state, path, phase.first, late)
 
-    def repeated(self, loop: For, always: bool, again: bool, state: State, path: Path, first: Number = 0) -> State:
-        """Behind all rounds of a loop. `always`: every program goes through all of them; `again`: there may be several."""
+    def repeated(
+        self,
+        loop: For,
+        always: bool,
+        again: bool,
+        state: State,
+        path: Path,
+        first: Number = 0,
+        late: Sequence[int] = (),
+    ) -> State:
+        """Behind all rounds of a loop. `always`: every program goes through all of them; `again`: there may be several. `late`:
+        places of the steps that are carried out for the round before, and once more behind the last one."""
         names = frozenset({loop.variable, *(name for name, _ in loop.let)})
         at_least_once = always and self.scope.range(loop.count).low >= 1
         with self.scope.inside(loop.variable, loop.count, first, loop.let):
             while True:
                 ended = _forgotten(self.body(loop.body, _forgotten(state, names), path), names)
                 if not again or ended <= state:
-                    return ended if at_least_once else state | ended
+                    break
                 state |= ended
+            for number in late:  # of the last round
+                ended = self.step(loop.body[number], ended, (*path, number))
+        return ended if at_least_once else state | ended
 
     def body(self, body: tuple[Step, ...], state: State, path: Path) -> State:
         for number, step in enumerate(body):

@@ -64,7 +64,6 @@ class Reason:
 LATE = (Wrong.CIRCLE, Wrong.NEVER_RAISED, Wrong.UNEVEN, Wrong.UNLIKE, Wrong.ANY_COUNT)
 COUNTED = "peers wait for each copy by itself, and words only grow; text sets them back behind this wait"
 DESCRIBED = "two descriptor stores of one program to one place have no order of their own"
-FLUSHED = "text flushes behind the loop what descriptors store of tiles that are counted late; none is planned so"
 REASONS = (
     Reason(True, "emulated ranks move no load in front of its wait", "Wait.covers", (Wrong.NOT_AWAITED,)),
     Reason(True, "text finds words by one number, which two indices may have", "", (Wrong.NO_WORD,)),
@@ -82,7 +81,6 @@ REASONS = (
     Reason(True, "memory of any kind is emulated in one way", "Buffer.memory", (Wrong.NOT_SYMMETRIC, None)),
     Reason(False, COUNTED, "Wait.until: one less", step="Wait copied"),
     Reason(False, COUNTED, "Notify.to: one more", step="Notify copied"),
-    Reason(False, FLUSHED, "Region.access: another member", step="Role y_tiles, phases[0] Phase, body[2] Store y"),
     Reason(False, DESCRIBED, "Role.phases: doubled"),
     Reason(False, DESCRIBED, "Phase.body: doubled"),
     Reason(False, DESCRIBED, "Phase.count: one more", step="out_tiles"),  # a program has its first tile again

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lowering.steps.errors import LastNotAtEnd, OverlappingMove
+from lowering.steps.late import deferred
 from lowering.steps.order import missing
 from lowering.steps.sync import ordered, synchronised
 from tests.schedule.operators import OPERATORS, ag_gemm, gemm_rs, queue, two_level_rs
@@ -14,7 +15,7 @@ from tests.schedule.step_mutants import without_a_sync
 from tests.schedule.variants import by_descriptor
 from tilelink.schedule.index import Index, difference, rank
 from tilelink.schedule.memory import Access, Buffer, Memory, Region, Signal
-from tilelink.schedule.roles import Launch, MeshAxis, Phase, Role, Schedule, Sms, Who
+from tilelink.schedule.roles import Launch, MeshAxis, Phase, Prefetch, Role, Schedule, Sms, Who
 from tilelink.schedule.steps import Compute, For, If, Load, Move, Notify, Order, Step, Store, Sync, Wait
 from tilelink.schedule.walk import all_steps
 
@@ -142,6 +143,14 @@ def test_a_flush_stands_behind_all_tiles_not_in_each() -> None:
     last = phase(NOTIFY, who=Who.LAST)
     found = synchronised(schedule(replace(out, every=False, count=4), last)).launches[0].roles[0].phases
     assert [one.body for one in found] == [(described(Store),), (FLUSH,), (NOTIFY,)]
+
+
+@pytest.mark.parametrize("count", [2, 4], ids=["one tile a program", "several"])
+def test_a_flush_stands_before_a_notify_of_the_tile_before(count: int) -> None:
+    """Behind the last tile it is carried out once more."""
+    tiles = Phase(count, (described(Store), NOTIFY), pipelining=Prefetch(defer=True))
+    (found,) = synchronised(deferred(schedule(tiles))).launches[0].roles[0].phases
+    assert found.body == (NOTIFY, described(Store), FLUSH)
 
 
 def test_what_no_sync_helps() -> None:
