@@ -12,74 +12,51 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import torch
+
+from lab.one_gpu import captured, time_us
 
 _ROWS = (2048, 4096, 8192)
 _COLUMNS = (2752, 2816, 3456, 3584, 5248, 5376, 5504, 5632, 6912, 7040, 7168, 14784)
 _K = (4096, 8192)
 _SETS = 3  # of operands in turns
-_ROUNDS, _SAMPLE_MS, _LOAD_MS = 7, 8.0, 40.0
-Calls = Callable[[], None]
+_ROUNDS, _SAMPLE_US, _LOAD_US = 7, 8e3, 40e3
 
 
-def calls_of(rows: int, cols: int, k: int, pieces: int, *, turned: bool) -> Calls:
-    """One call for each set of operands; weights lie as [K, N], or `turned`."""
-    device, dtype = "cuda", torch.bfloat16
+def graph_of(rows: int, cols: int, k: int, pieces: int, *, turned: bool) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """One call for each set of operands, and what has to be held meanwhile; weights lie as [K, N], or `turned`."""
     sets = []
     for _ in range(_SETS):
-        weights = torch.randn((cols, k) if turned else (k, cols), device=device).to(dtype)
-        right = weights.T if turned else weights
-        out = torch.empty(rows, cols, device=device, dtype=dtype)
-        sets.append((torch.randn(rows, k, device=device).to(dtype), right, out))
+        weights = torch.randn((cols, k) if turned else (k, cols), device="cuda").bfloat16()
+        out = torch.empty(rows, cols, device="cuda", dtype=torch.bfloat16)
+        sets.append((torch.randn(rows, k, device="cuda").bfloat16(), weights.T if turned else weights, out))
 
-    def calls() -> None:
-        for left, right, out in sets:
-            for one, part in zip(left.chunk(pieces), out.chunk(pieces), strict=True):
-                torch.mm(one, right, out=part)
+    def call(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        for one, part in zip(left.chunk(pieces), out.chunk(pieces), strict=True):
+            torch.mm(one, right, out=part)
+        return out
 
-    return calls
-
-
-def captured(calls: Calls) -> torch.cuda.CUDAGraph:
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream):
-        calls()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        calls()
-    return graph
-
-
-def replayed_ms(graph: torch.cuda.CUDAGraph, times: int) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(times):
-        graph.replay()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end))
+    return captured(call, sets)[0], sets
 
 
 def measure(rows: int, k: int, *, turned: bool) -> list[dict[str, Any]]:
     """All numbers of columns, whole and in two pieces, in turns."""
-    graphs = {
-        (cols, pieces): captured(calls_of(rows, cols, k, pieces, turned=turned))
-        for cols in _COLUMNS
-        for pieces in (1, 2)
-    }
-    load = captured(calls_of(8192, 8192, 8192, 1, turned=False))
-    replayed_ms(load, 20)
-    times = {one: max(1, round(_SAMPLE_MS / replayed_ms(graph, 1))) for one, graph in graphs.items()}
+    graphs = {(cols, pieces): graph_of(rows, cols, k, pieces, turned=turned) for cols in _COLUMNS for pieces in (1, 2)}
+    load, _held = graph_of(8192, 8192, 8192, 1, turned=False)
+    load_replays = max(1, round(_LOAD_US / time_us(load, 5)))
+    replays = {one: max(1, round(_SAMPLE_US / time_us(graph, 1))) for one, (graph, _) in graphs.items()}
     found = defaultdict[tuple[int, int], list[float]](list)
     for _ in range(_ROUNDS):
-        for one, graph in graphs.items():
-            replayed_ms(load, max(1, round(_LOAD_MS / 5.0)))
-            found[one].append(1e3 * replayed_ms(graph, times[one]) / times[one] / _SETS)
+        for one, (graph, _) in graphs.items():
+            time_us(load, load_replays)
+            found[one].append(time_us(graph, replays[one]) / _SETS)
     out = []
     for (cols, pieces), us in found.items():
         middle = statistics.median(us)

@@ -34,6 +34,5 @@ class Dialect:
     gluon: bool  # warpgroups are spelled in Gluon; else a program computes its tiles one after the other
     puts: bool  # what goes to other nodes is put by NVSHMEM; else stored at peers
     tokens: bool  # a wait returns a token that the loads behind it take
-    multicast: frozenset[bool] = (
-        frozenset()
-    )  # on one node (False), over several (True): stores at all ranks of a node at once
+    # stores at all ranks of a node at once: on one node (False), over several (True)
+    multicast: frozenset[bool] = frozenset()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 
@@ -21,12 +22,12 @@ BITS = {"bf16": torch.int16, "fp16": torch.int16, "fp32": torch.int32}
 
 
 @overlap
-def gathered(x: Tensor(M, K, placement=Shard(0))) -> Tensor:  # type: ignore[valid-type]
+def gathered(x: Annotated[Tensor, (M, K), Shard(0)]) -> Tensor:
     return all_gather(x, dim=0)
 
 
 @overlap
-def gathered_columns(x: Tensor(M, K, placement=Shard(1))) -> Tensor:  # type: ignore[valid-type]
+def gathered_columns(x: Annotated[Tensor, (M, K), Shard(1)]) -> Tensor:
     return all_gather(x, dim=1)
 
 

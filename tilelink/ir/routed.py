@@ -89,7 +89,7 @@ class Routed:
     @property
     def likely_share(self) -> float:
         """Of these experts, those that have rows."""
-        without = math.exp(-self._mean)
+        without = math.exp(-self.rows_of_expert)
         spread = math.sqrt(without * (1 - without) / self.experts)
         return min(1.0, 1 - without + self._away * spread)
 
@@ -101,11 +101,11 @@ class Routed:
 
     def likely_tiles(self, height: int) -> int:
         """Tiles of `height` rows of these experts, where no assignment is of no expert."""
-        spread = math.sqrt(2 * self._mean)
-        mean = square = 1 - math.exp(-self._mean)
+        spread = math.sqrt(2 * self.rows_of_expert)
+        mean = square = 1 - math.exp(-self.rows_of_expert)
         number, first = 1, height  # tile j is there with more than j * height rows
-        while first < self._mean + 4 * spread:
-            there = math.erfc((first + 0.5 - self._mean) / spread) / 2
+        while first < self.rows_of_expert + 4 * spread:
+            there = math.erfc((first + 0.5 - self.rows_of_expert) / spread) / 2
             mean, square = mean + there, square + (2 * number + 1) * there
             number, first = number + 1, first + height
         variance = max(0.0, square - mean * mean)
@@ -117,8 +117,8 @@ class Routed:
         return min(height, self.likely_rows / self.likely_tiles(height))
 
     @property
-    def _mean(self) -> float:
-        """Rows of an expert."""
+    def rows_of_expert(self) -> float:
+        """On average."""
         return self.rows / self.every
 
     @property
@@ -136,7 +136,7 @@ class Routed:
 
     def _likely_own(self, height: int, ranks: int) -> Iterator[float]:
         """How likely an expert has one tile of rows of a rank's tokens, or more, or two or more, ..."""
-        mean = self._mean / ranks
+        mean = self.rows_of_expert / ranks
         spread, first = math.sqrt(2 * mean), height
         while first < mean + 4 * spread:
             yield math.erfc((first - 0.5 - mean) / spread) / 2

@@ -218,7 +218,7 @@ def _group(structure: Structure, group: Group, tile: TileShape) -> int:
     weights *= DTYPE_BYTES[dtype]
     if 2 * read_again(weights, structure.topology.gpu) < weights:
         return least
-    tiles = round(routings[0].rows / routings[0].every) // tile.m
+    tiles = round(routings[0].rows_of_expert) // tile.m
     fit = min(most, max(least, 1 << max(0, tiles.bit_length() - 1)))
     return fit * max(1, tile.n // _GROUP_COLS)
 
@@ -268,7 +268,7 @@ def _tiles(structure: Structure, group: Group, wanted: TileShape | None) -> list
     of_expert = 0.0
     if group.matmuls:
         routed = next(iter(_routings(group)), None)
-        of_expert = routed.rows / routed.every if routed is not None else 0.0
+        of_expert = routed.rows_of_expert if routed is not None else 0.0
         table = matmul_tiles(group.matmuls, of_expert)
     tiles = [tile for tile in table if suits(tile, rows, cols)] or [table[-1]]
     if group.matmuls:
