@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _TURNS = 3  # of long tests, commits until each has run, on average
-_QUICK_S = 1.5  # CPU seconds of a usual machine that no quick test takes
+_QUICK_S = 3.0  # CPU seconds of a usual machine that no quick test takes
 GOLDEN = Path(__file__).parent / "golden"
 
 # tests run beside each other, on matrices that several threads do not multiply faster; torch reads it when it is imported
@@ -85,10 +85,11 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     start = time.process_time()
     yield
     taken = time.process_time() - start
-    if item.get_closest_marker("slow") is None and not item.config.getoption("--list-slow") and taken > _QUICK_S:
-        least = limit(_QUICK_S)
-        assert taken < least, (
-            f"it takes {taken:.1f} s of {least:.1f} that a quick test may: mark it slow, or run pytest --list-slow 0.1"
+    quick = item.get_closest_marker("slow") is None and item.get_closest_marker("gpu") is None
+    if quick and taken > _QUICK_S and not item.config.getoption("--list-slow"):
+        most = limit(_QUICK_S)
+        assert taken < most, (
+            f"it takes {taken:.1f} s, a quick test {most:.1f}: mark it slow, or run pytest --list-slow 0.1"
         )
 
 
