@@ -25,11 +25,14 @@ IN_A_ROW = 64  # clocks, each of which adds to the one before: one of so many is
 
 def latest(programs: Ints, times: Ints) -> dict[int, int]:
     """By program, the latest time."""
-    by = np.argsort(times, kind="stable")
-    return dict(zip(programs[by].tolist(), times[by].tolist(), strict=True))
+    found = dict[int, int]()
+    for program, time in zip(programs.tolist(), times.tolist(), strict=True):
+        if found.get(program, -1) < time:
+            found[program] = time
+    return found
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen: a walk makes thousands
 class Told:
     """Raises of a word, as its owner sees them: `clocks`, to be turned by `turns`, are what raisers knew.
 

@@ -4,12 +4,12 @@ A program's own progress is not in its clock, so that all programs that have wai
 made once. Clocks are seen from the first ranks: one of `turn` is that of the ranks to which the turn takes them.
 
 Of many programs, a clock is kept as what it was made of, and added up when that does not answer a question. Most do not need to
-be: who reads has just waited for who wrote.
+be: who reads has just waited for who wrote. Where some have to be, and programs are not thousands, all are from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from tilelink.proof.happens_before.events import sorting
 from tilelink.proof.happens_before.turns import Turns
 from tilelink.schedule.index import Ints
 
-LARGE = 1 << 14  # programs, of which clocks are added up at once if there are fewer
+SMALL = 1 << 10  # programs, of which clocks are added up at once
+LARGE = 1 << 14  # of so many they are never; between, once questions have needed so many clocks added up
+NEEDED = 32
 SAMPLE = 256  # questions, of which the answers say whether it is worth while to ask all
 NEVER = 1 << 62
 BLOCKS = 8  # of programs next to each other, which are looked at by themselves
@@ -37,7 +39,8 @@ def _alike(numbers: Ints) -> list[Ints]:
 class Clocks:
     def __init__(self, turns: Turns, width: int, most: int) -> None:
         """`width`: programs of a rank, `most`: the latest time."""
-        self.turns, self.width, self.large = turns, width, turns.ranks * width > LARGE
+        self.turns, self.width, self._many = turns, width, turns.ranks * width
+        self._at_once = self._many <= SMALL
         self._made = [Made((), None)]
         self._begin = [0]  # of each clock the one that it was, before it learned of raises one by one
         self._depth = [0]  # clocks since then
@@ -52,14 +55,14 @@ class Clocks:
 
     def with_ends(self, group: Ints, calls: int) -> None:
         """Remember which programs end together (see `Ended`)."""
-        self.ends = Ended(self.turns, self._made, group, calls) if self.large else None
+        self.ends = None if self._at_once else Ended(self.turns, self._made, group, calls)
 
     def _new(self, of: tuple[int, ...], told: Told | None) -> int:
         number = len(self._made)
         self._made.append(Made(of, told))
         self._begin.append(self._begin[of[0]] if len(of) == 1 else number)
         self._depth.append(self._depth[of[0]] + 1 if len(of) == 1 else 0)
-        if not self.large:
+        if self._at_once:
             self.columns.add_up(number, [number], list(of))
         return number
 
@@ -105,8 +108,14 @@ class Clocks:
 
     def knows(self, clock: int, turn: int, program: int, time: int) -> bool:
         """Whether `clock`, turned by `turn`, has a program of the owner of a word at this time."""
-        here = np.array([self.turns.numbers(program, turn, self.width)])
-        return bool(self.knows_all(clock, here, np.array([time]))[0])
+        here = int(self.turns.numbers(program, turn, self.width))
+        if any(
+            heard.get(here, -1) >= time for heard, _ in self._hearings(clock)
+        ):  # most often it has just been told so
+            return True
+        if self.ends is not None and self.ends.has(self._begin[clock], here, time):
+            return True
+        return bool(self.knows_all(clock, np.array([here]), np.array([time]))[0])
 
     def know(self, clocks: Ints, programs: Ints, times: Ints) -> NDArray[np.bool_]:
         """Whether each clock has the program beside it at the time beside it."""
@@ -120,23 +129,30 @@ class Clocks:
                         break
         rest = np.flatnonzero(~known)
         for some in (rest[those] for those in _alike(clocks[rest])):
-            known[some] = self.knows_all(int(clocks[some[0]]), programs[some], times[some])
+            known[some] = self.knows_all(int(clocks[some[0]]), programs[some], times[some], begun=True)
         return known
 
-    def knows_all(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
-        """Whether `clock` has each of these programs at its time."""
+    def knows_all(self, clock: int, programs: Ints, times: Ints, begun: bool = False) -> NDArray[np.bool_]:
+        """Whether `clock` has each of these programs at its time; `begun`: the clock that it was at first has been asked."""
         if clock in self.columns.of:
             return self._added_up(clock, programs, times)
-        known, left = np.ones(len(programs), bool), np.arange(len(programs))
-        for ask in (self._told, self._of_begin, self._of_ends, self._of_few, self._added_up):  # the cheap ones first
-            known[left] = ask(clock, programs[left], times[left])
-            left = np.flatnonzero(~known)
-            if not len(left):
+        known = self._told(clock, programs, times)
+        begin = () if begun else (self._of_begin,)
+        for ask in (*begin, self._of_ends, self._of_few, self._added_up):  # the cheap ones first
+            if known.all():
                 break
+            left = np.flatnonzero(~known)
+            known[left] = ask(clock, programs[left], times[left])
         return known
 
     def _added_up(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
-        return self.columns.known(self.columns[clock], programs, times)
+        column = self.columns[clock]
+        if not self._at_once and self._many <= LARGE and len(self.columns.of) > NEEDED:
+            self._at_once = True
+            for number, (of, _) in enumerate(self._made):
+                if number not in self.columns.of:
+                    self.columns.add_up(number, [number], list(of))
+        return self.columns.known(column, programs, times)
 
     def _of_ends(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
         if self.ends is None:
@@ -148,18 +164,23 @@ class Clocks:
 
     def _told(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
         """What the raises that a clock has learned of one by one tell, the latest ones first."""
-        left = latest(programs, times)
-        while clock not in self.columns.of:
-            heard, before = self._heard(clock)
+        left, before = latest(programs, times), self.columns.of.get(clock)
+        for heard, of in self._hearings(clock):
+            before = self.columns.of.get(of) if of is not None else None
             for program in heard if len(heard) == 1 else heard.keys() & left.keys():
                 if left.get(program, NEVER) <= heard[program]:
                     del left[program]
             if not left:
                 return np.ones(len(programs), bool)
-            if before is None:
-                return ~np.isin(programs, list(left))
-            clock = before
-        return ~np.isin(programs, list(left)) | self.columns.known(self.columns.of[clock], programs, times)
+        told = np.array([program not in left for program in programs.tolist()], bool)
+        return told if before is None else told | self.columns.known(before, programs, times)
+
+    def _hearings(self, clock: int) -> Iterator[tuple[dict[int, int], int | None]]:
+        """`_heard` of clocks one before the other, up to one that is added up."""
+        before: int | None = clock
+        while before is not None and before not in self.columns.of:
+            heard, before = self._heard(before)
+            yield heard, before
 
     def _heard(self, clock: int) -> tuple[dict[int, int], int | None]:
         """Of which programs a clock has just heard at what time, and the clock before, if it is of one; of one in `IN_A_ROW`

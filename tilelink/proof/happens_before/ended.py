@@ -73,6 +73,12 @@ class Ended(_Small):
             known[left] = self.times[alike[left, None], every, calls[left], places[left, None]].max(1) >= times[left]
         return known
 
+    def has(self, clock: int, program: int, time: int) -> bool:
+        """The same of one program."""
+        rank, place = divmod(program, len(self.group))
+        times, calls = self.times[rank % self.turns.period], self[clock][rank]
+        return any(times.item(group, call, place) >= time for group, call in enumerate(calls.tolist()))
+
     def having(self, column: Column, clocks: list[int], told: Iterable[Told]) -> Column:
         ends = [self.at[one] for one in clocks if one in self.at]
         if ends:
