@@ -32,7 +32,7 @@ from tilelink.adversary.small import small_form
 from tilelink.adversary.subject import of_schedule
 from tilelink.adversary.trials import run_trial
 from tilelink.declaration import Overlap
-from tilelink.errors import NoLegalSchedule
+from tilelink.errors import IdlePin, IllegalPin, NoLegalSchedule
 from tilelink.ir.schedule import Schedule
 from tilelink.ir.spec import bind
 from tilelink.planner.plan import plan
@@ -90,7 +90,8 @@ def check(job: tuple[int, int]) -> Result:
         try:
             # as many ranks as an emulation runs in a second
             fewer = topologies.load(machine, min(topology.num_ranks, rng.choice((2, 3, 4))))
-            small = small_form(overlap.spec, _with_ranks(overlap, schedule, fewer), fewer)
+            few = _with_ranks(overlap, schedule, fewer)
+            small = small_form(overlap.spec, few or schedule, topology if few is None else fewer)
             subject = of_schedule(small, lowering.emit(small))
             every = list(trials(small.num_ranks, 8, seed))
             for trial in rng.sample(every, runs):
@@ -109,12 +110,15 @@ def _sizes(overlap: Overlap, rng: random.Random) -> dict[str, int]:
     return {name: chosen[name] for name in overlap.spec.symbols()}
 
 
-def _with_ranks(overlap: Overlap, schedule: Schedule, topology: Topology) -> Schedule:
-    """The same choices on fewer ranks."""
+def _with_ranks(overlap: Overlap, schedule: Schedule, topology: Topology) -> Schedule | None:
+    """The same choices on fewer ranks, or None where they are not legal there."""
     if topology.num_ranks == schedule.num_ranks:
         return schedule
     sizes = {name: size // schedule.num_ranks * topology.num_ranks for name, size in schedule.spec.sizes}
-    return plan(bind(overlap.spec, sizes, topology.num_ranks, "bf16"), topology, dict(schedule.choices))
+    try:
+        return plan(bind(overlap.spec, sizes, topology.num_ranks, "bf16"), topology, dict(schedule.choices))
+    except (IdlePin, IllegalPin, NoLegalSchedule):
+        return None
 
 
 def main() -> None:
