@@ -6,7 +6,7 @@ SLOW := slow and not gpu
 WHOLE := not gpu
 SHARE := 1
 
-.PHONY: demo test quick slow whole lint proportion format replay .venv
+.PHONY: demo test quick slow whole lint proportion planning format replay .venv
 
 demo: .venv
 	$(BIN)/tilelink demo
@@ -32,13 +32,19 @@ lint: .venv
 	$(BIN)/mypy --strict $(wildcard $(TREES))
 	$(BIN)/lint-imports
 
-# what 250 emitted files are, in the working tree and in a commit: `make replay`, `make replay AGAINST=main ONLY=gemm_rs`
+# what 300 emitted files are, in the working tree and in a commit: `make replay`, `make replay AGAINST=main ONLY=gemm_rs`
 replay: .venv
 	$(BIN)/python -m tests.replay --against "$(or $(AGAINST),HEAD)" --only "$(ONLY)"
 
 # how many notions the schedule language has, how many lines each part, and what the design asks for
 proportion: .venv
 	$(BIN)/python lab/proportion.py
+
+# how long the search, the schedule that is given out and its proof take: `make planning`, `make planning JSON=FILE`
+planning: .venv
+	$(BIN)/pytest -q -o addopts=--import-mode=importlib benchmarks/planning.py \
+	    $(if $(JSON),--benchmark-json=$(JSON)) --benchmark-timer=time.process_time \
+	    --benchmark-group-by=func --benchmark-columns=min,median,max,rounds --benchmark-sort=name
 
 format: .venv
 	$(BIN)/ruff check --fix .
