@@ -50,6 +50,7 @@ from tilelink.planner.tile_work import (
     read_again,
     rows_share,
     softly,
+    stray,
     stream_share,
     times_remote,
     with_zeros,
@@ -115,11 +116,10 @@ class TileCost:
             drag = _BESIDE_DRAG if self.on.beside else 0.0
             us = attend_us(self.role, fold, self.parts.dtype, self.topology.gpu) / self.on.per_sm
             return attended(us, self._remote_us(), drag, COUNT_US * self._counts())
-        role, memory = self.role, self.memory_us
-        computed = compute_us(self._work, self.on, self.parts.dtype, self.topology.gpu)
+        role, memory, rounds = self.role, self.memory_us, -(-self.role.num_tiles // self.role.programs)
+        computed = compute_us(self._work, self.on, self.parts.dtype, self.topology.gpu) * stray(self._work, rounds)
         start, again, both = PREFETCHED_START_US if role.prefetch else START_US, 0.0, max(computed, memory)
         if any(isinstance(step, MatmulBody) for step in role.body):  # neither hides the other completely
-            rounds = -(-role.num_tiles // role.programs)
             again = 0.0 if role.prefetch else again_us(computed, memory, rounds)
             both = with_zeros(max(memory, softly(computed, memory)), role, DTYPE_BYTES[self.parts.dtype])
             if self._other_weights and self.routed is not None:

@@ -35,6 +35,9 @@ _STREAM_SHARE = 0.72  # of it, loops that load and store
 _COMBINE_SHARE, _OWN_SHARE = 0.5, 0.52  # of it, sums over choices; of that, of rows of own experts
 _TURNS_SHARE = 1.0  # of the best GEMM rate, 128 x 128 tiles of warpgroups in turns (one H200)
 TURN_US = 0.2  # between the products of two warpgroups
+# they take so much longer for each doubling of k beyond this, but for the first rounds: programs do not keep step, so that the L2
+# has not what others have loaded (GEMM+RS and GEMM+AR of 1,024 to 8,192 rows, k of 5,504 to 26,624, within 2 %; 2 x H200)
+_STRAY_SHARE, _STRAY_K, _ROUNDS_IN_STEP = 0.05, 7168, 4
 _SHARED_GB_PER_S = 205  # through the shared memory of an SM: 128 bytes a clock, at clocks that many rows leave
 SOFTNESS = 8.0  # how sharply a loop turns from bound by memory to bound by what SMs do
 _EXPERT_SOFTNESS = 3.0  # the same of tiles with weights of their own
@@ -124,6 +127,13 @@ def compute_us(work: Work, on: Programs, dtype: str, gpu: Gpu) -> float:
     """What an SM does for a tile while all else is there."""
     most = max(flops_us(work, on, dtype, gpu), _shared_us(work, on, dtype), steps_us(work, on))
     return most * _IN_ORDER if work.in_order else most
+
+
+def stray(work: Work, rounds: int) -> float:
+    """Times what products of warpgroups in turns take where programs keep step, of so many rounds."""
+    if not work.turns or work.reduction <= _STRAY_K:
+        return 1.0
+    return 1.0 + _STRAY_SHARE * math.log2(work.reduction / _STRAY_K) * max(0.0, 1.0 - _ROUNDS_IN_STEP / rounds)
 
 
 def steps_us(work: Work, on: Programs) -> float:
