@@ -24,6 +24,7 @@ from tilelink.schedule.index import Ints
 SMALL = 1 << 10  # programs, of which clocks are added up at once
 LARGE = 1 << 14  # of so many they are never; between, once questions have needed so many clocks added up
 NEEDED = 32
+FEW = 16  # programs that are asked for at once
 SAMPLE = 256  # questions, of which the answers say whether it is worth while to ask all
 NEVER = 1 << 62
 BLOCKS = 8  # of programs next to each other, which are looked at by themselves
@@ -136,9 +137,12 @@ class Clocks:
         """Whether `clock` has each of these programs at its time; `begun`: the clock that it was at first has been asked."""
         if clock in self.columns.of:
             return self._added_up(clock, programs, times)
-        known = self._told(clock, programs, times)
         begin = () if begun else (self._of_begin,)
-        for ask in (*begin, self._of_ends, self._of_few, self._added_up):  # the cheap ones first
+        # the cheap ones first: of many programs what is told is dear
+        few = len(programs) <= FEW
+        first, *others = (self._told, *begin, self._of_ends) if few else (*begin, self._of_ends, self._told)
+        known: NDArray[np.bool_] = first(clock, programs, times)
+        for ask in (*others, self._of_few, self._added_up):
             if known.all():
                 break
             left = np.flatnonzero(~known)
