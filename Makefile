@@ -11,7 +11,7 @@ SHARE := 1
 demo: .venv
 	$(BIN)/tilelink demo
 
-# first what fails soon, then slow tests: of those with many parameters one in SHARE, and of long ones a third; other ones for
+# first what fails soon, then slow tests: of those with many parameters one in SHARE, and of long ones a quarter; other ones for
 # each commit. `make whole` runs all
 test: lint proportion
 	$(MAKE) quick

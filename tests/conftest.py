@@ -18,7 +18,7 @@ from tests.machine_speed import limit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_TURNS = 3  # of long tests, commits until each has run, on average
+_TURNS = 4  # of long tests, commits until each has run, on average
 _QUICK_S = 3.0  # CPU seconds of a usual machine that no quick test takes
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -58,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`quick(n)`: the quick suite has the first n parameters of the test, the whole suite all of them. With a share of n, an
-    n-th of the slow parameters of each test run, at least one; tests of `long.txt`, of more than 5 s each, take turns: a third
+    n-th of the slow parameters of each test run, at least one; tests of `long.txt`, of more than 5 s each, take turns: a quarter
     of them for each commit."""
     seen: Counter[str] = Counter()
     listed = _listed("not_quick.txt")
