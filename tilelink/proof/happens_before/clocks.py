@@ -110,9 +110,8 @@ class Clocks:
     def knows(self, clock: int, turn: int, program: int, time: int) -> bool:
         """Whether `clock`, turned by `turn`, has a program of the owner of a word at this time."""
         here = int(self.turns.numbers(program, turn, self.width))
-        if any(
-            heard.get(here, -1) >= time for heard, _ in self._hearings(clock)
-        ):  # most often it has just been told so
+        told = (heard.get(here, -1) for heard, _ in self._hearings(clock))
+        if any(one >= time for one in told):  # most often it has just heard so
             return True
         if self.ends is not None and self.ends.has(self._begin[clock], here, time):
             return True
@@ -138,7 +137,7 @@ class Clocks:
         if clock in self.columns.of:
             return self._added_up(clock, programs, times)
         begin = () if begun else (self._of_begin,)
-        # the cheap ones first: of many programs what is told is dear
+        # the cheap ones first: what is told is looked for program by program
         few = len(programs) <= FEW
         first, *others = (self._told, *begin, self._of_ends) if few else (*begin, self._of_ends, self._told)
         known: NDArray[np.bool_] = first(clock, programs, times)
@@ -152,7 +151,7 @@ class Clocks:
     def _added_up(self, clock: int, programs: Ints, times: Ints) -> NDArray[np.bool_]:
         column = self.columns[clock]
         if not self._at_once and self._many <= LARGE and len(self.columns.of) > NEEDED:
-            self._at_once = True
+            self._at_once = True  # one after the other takes less than each when it is asked
             for number, (of, _) in enumerate(self._made):
                 if number not in self.columns.of:
                     self.columns.add_up(number, [number], list(of))

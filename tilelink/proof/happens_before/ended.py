@@ -74,7 +74,7 @@ class Ended(_Small):
         return known
 
     def has(self, clock: int, program: int, time: int) -> bool:
-        """The same of one program."""
+        """Whether an end of which the clock knows tells of this program at its time."""
         rank, place = divmod(program, len(self.group))
         times, calls = self.times[rank % self.turns.period], self[clock][rank]
         return any(times.item(group, call, place) >= time for group, call in enumerate(calls.tolist()))
